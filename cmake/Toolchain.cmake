@@ -1,0 +1,24 @@
+# Compiler flags that are the same for every target.
+add_library(phx_flags INTERFACE)
+target_include_directories(phx_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_BINARY_DIR}/generated")
+# -ffp-contract=off: the same source gives the same bits from every compiler; where a fused
+# multiply-add is wanted, the code says std::fma.
+target_compile_options(phx_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-fno-math-errno;-fno-trapping-math;-ffp-contract=off;-fopenmp-simd>)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(phx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3>)
+endif()
+if(PHX_SANITIZE)
+  target_compile_options(phx_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${PHX_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
+  target_link_options(phx_flags INTERFACE -fsanitize=${PHX_SANITIZE})
+endif()
+find_program(PHX_MOLD mold)
+if(PHX_MOLD)
+  target_link_options(phx_flags INTERFACE $<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>)
+endif()
+find_program(PHX_CCACHE ccache)
+if(PHX_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${PHX_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${PHX_CCACHE}")
+endif()
