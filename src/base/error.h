@@ -36,5 +36,5 @@ std::string str_cat(const Parts&... parts) {
 #define PHX_ASSERT(condition, ...)                                                             \
   do {                                                                                         \
     if (!(condition)) [[unlikely]]                                                             \
-      ::phx::throw_bug(__FILE__, __LINE__, #condition, ::phx::str_cat("" __VA_ARGS__));        \
+      ::phx::throw_bug(__FILE__, __LINE__, #condition, ::phx::str_cat(__VA_ARGS__));        \
   } while (0)
