@@ -2,3 +2,6 @@
 # beside them   data: core   optim: nn   checkpoint: optim
 # on top        train: all of these   cli: everything
 phx_room(base LINK fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp Threads::Threads)
+phx_room(core DEPENDS base)
+phx_room(kernels DEPENDS core LINK OpenBLAS::OpenBLAS)
+phx_room(ops DEPENDS kernels)
