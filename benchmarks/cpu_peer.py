@@ -4,9 +4,10 @@
     python benchmarks/cpu_peer.py --threads 2 --steps 10 [--compile]    (torch==2.11.0)
 
 A 15M-parameter Llama: 6 layers, hidden 288, 6 heads of 48, SwiGLU 768, RMSNorm, RoPE, tied
-vocabulary of 32000; sequences of 256, batch 8, fp32; clipping at 1.0 and AdamW. Random tokens. Prints one JSON
-line: the median step, tokens a second, the model FLOP rate, and beside it the machine's own rate at
-one large matrix product (sgemm 4096^3), so that a figure can be read as a share of the peak.
+vocabulary of 32000; sequences of 256, batch 8, fp32; clipping at 1.0 and AdamW. Random tokens.
+Prints one JSON line: the median step, tokens a second, the model FLOP rate, and beside it the
+machine's own rate at one large matrix product (sgemm 4096^3), so that a figure can be read as a
+share of the peak.
 """
 
 import argparse

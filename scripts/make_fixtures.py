@@ -9,8 +9,9 @@
 
 The models are the transformers library's own classes, with random weights from a fixed seed, on one
 CPU thread. Weights, gradients and flags are written in our names and layouts. Everything is
-computed twice: in fp32, as a user of PyTorch would see it, and in fp64, as the tighter oracle. Names and
-meaning of what is stored: tests/data/oracle/README.md. Nothing here runs in CI: the files are kept.
+computed twice: in fp32, as a user of PyTorch would see it, and in fp64, as the tighter oracle.
+Names and meaning of what is stored: tests/data/oracle/README.md. Nothing here runs in CI: the files
+are kept.
 """
 
 import argparse
