@@ -2,3 +2,8 @@
 # beside them   data: core   optim: nn   checkpoint: optim
 # on top        train: all of these   cli: everything
 phx_room(base LINK fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp Threads::Threads)
+phx_room(parallel DEPENDS base)
+phx_room(transformer DEPENDS base)
+phx_room(data DEPENDS base)
+phx_room(optim DEPENDS base)
+phx_room(train DEPENDS base)
