@@ -196,7 +196,7 @@ void draw_curve(const LossPlot& plot, const LossCurve& curve, std::string_view c
   };
   const Points raw = finite_points(curve.points);
   if (plot.smoothing > 0.) {
-    line(raw, 0.28, 1.);
+    line(raw, 0.35, 1.);
     line(smoothed(raw, plot.smoothing * static_cast<double>(raw.size())), 1., 2.2);
   } else {
     line(raw, 1., 2.);
@@ -285,7 +285,7 @@ std::vector<double> round_ticks(double low, double high, int count) {
   std::vector<double> ticks;
   // From whole numbers, so that rounding does not add up; the slack lets an end be a tick.
   for (double i = std::ceil(low / step - 1e-9); i <= std::floor(high / step + 1e-9); ++i) {
-    ticks.push_back(i * step);
+    ticks.push_back(i * step + 0.);  // + 0: not "-0"
   }
   return ticks;
 }
@@ -293,13 +293,21 @@ std::vector<double> round_ticks(double low, double high, int count) {
 std::vector<std::pair<double, double>> smoothed(std::span<const std::pair<double, double>> points,
                                                 double half_life) {
   const double keep = half_life > 0. ? std::exp2(-1. / half_life) : 0.;
+  Points result(points.size());
+  std::vector<double> weights(points.size(), 0.);
+  // The sums to the left of each point with the point itself, then those to the right without it.
   double sum = 0., weight = 0.;
-  Points result;
-  result.reserve(points.size());
-  for (const auto& [x, value] : points) {
-    sum = keep * sum + value;
+  for (size_t i = 0; i < points.size(); ++i) {
+    sum = keep * sum + points[i].second;
     weight = keep * weight + 1.;
-    result.emplace_back(x, sum / weight);
+    result[i] = {points[i].first, sum};
+    weights[i] = weight;
+  }
+  sum = weight = 0.;
+  for (size_t i = points.size(); i-- > 0;) {
+    result[i].second = (result[i].second + sum) / (weights[i] + weight);
+    sum = keep * (sum + points[i].second);
+    weight = keep * (weight + 1.);
   }
   return result;
 }

@@ -26,8 +26,8 @@ struct LossPlot {
   std::string y_label = "loss";
   std::vector<LossCurve> curves = {};
   std::vector<ReferenceLine> references = {};  // horizontal and dashed
-  // Half of the weight of the strong line is on this share of the points, to the left of each. 0
-  // draws the raw line alone.
+  // The half-life of the strong line's average, as a share of the points. 0 draws the raw line
+  // alone.
   double smoothing = 0.01;
   int width = 960, height = 540;
 };
@@ -38,8 +38,8 @@ std::string draw_loss_plot(const LossPlot& plot);
 // ten, about `count` of them, all inside.
 std::vector<double> round_ticks(double low, double high, int count);
 
-// Exponential moving average with the start corrected (the first value is the first point's).
-// `half_life` in points.
+// An average over both sides, so that a falling curve does not lag: a point d places away weighs
+// 2^(-d / half_life).
 std::vector<std::pair<double, double>> smoothed(std::span<const std::pair<double, double>> points,
                                                 double half_life);
 

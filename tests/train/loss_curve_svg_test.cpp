@@ -24,11 +24,11 @@ TEST(RoundTicks, AreRoundAndInside) {
   EXPECT_THAT(round_ticks(-1., 1., 4), ElementsAre(-1., -0.5, 0., 0.5, 1.));
 }
 
-TEST(Smoothed, StartsAtTheFirstPointAndHalvesByTheHalfLife) {
+TEST(Smoothed, WeighsNeighboursByTheHalfLife) {
   const Points points = {{0, 4.}, {1, 0.}, {2, 0.}};
   const Points smooth = smoothed(points, 1.);  // weights 1, 1/2, 1/4
-  EXPECT_DOUBLE_EQ(smooth[0].second, 4.);
-  EXPECT_DOUBLE_EQ(smooth[1].second, 4. * .5 / 1.5);
+  EXPECT_DOUBLE_EQ(smooth[0].second, 4. / 1.75);
+  EXPECT_DOUBLE_EQ(smooth[1].second, 4. * .5 / 2.);
   EXPECT_DOUBLE_EQ(smooth[2].second, 4. * .25 / 1.75);
   EXPECT_EQ(smoothed(points, 0.), points);
 }
