@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "testing/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {

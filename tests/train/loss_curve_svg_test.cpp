@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "testing/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_lines.h"
-#include "testing/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "testing/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {
