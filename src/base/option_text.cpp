@@ -177,7 +177,7 @@ std::string format_problems(const Problems& problems) {
 
 std::string format_implied(const ParseReport& report) {
   if (report.implied.empty()) return "";
-  std::string text = "taken without effect, being always so here:";
+  std::string text = "taken without effect (docs/flags.md says why):";
   for (size_t i = 0; i < report.implied.size(); ++i) {
     text += (i == 0 ? " " : ", ") + report.implied[i].first;
   }
