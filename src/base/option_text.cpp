@@ -145,7 +145,9 @@ std::string OptionSet::table() const {
   const nlohmann::json values = json();  // items() refers to it
   for (const auto& [key, value] : values.items()) {
     const size_t dots = key.size() + 1 < kTableWidth ? kTableWidth - key.size() - 1 : 3;
-    lines.push_back("  " + key + " " + std::string(dots, '.') + " " + value_text(value) + "\n");
+    const std::string text = value_text(value);
+    lines.push_back("  " + key + " " + std::string(dots, '.') + " " +
+                    (text.empty() ? "none" : text) + "\n");
   }
   std::sort(lines.begin(), lines.end());
   return std::accumulate(lines.begin(), lines.end(), std::string());

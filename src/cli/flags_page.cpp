@@ -10,7 +10,10 @@ namespace {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) out += c == '|' ? "\\|" : std::string(1, c);
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
   return out;
 }
 
@@ -32,9 +35,10 @@ std::string row(const Option& option) {
     name += ", `--" + other.flag + "`";
     if (option.kind != Option::Kind::toggle) name += " (" + other.value + ")";
   }
-  std::string start = option.required ? "required" : option.default_text;
-  if (option.kind == Option::Kind::toggle) start = "off";
-  return str_cat("| ", name, " | ", escaped(type_text(option)), " | ", escaped(start), " | ",
+  const bool toggle = option.kind == Option::Kind::toggle;
+  const std::string start =
+      toggle ? "off" : (option.required ? "required" : escaped(option.default_text));
+  return str_cat("| ", name, " | ", escaped(type_text(option)), " | ", start, " | ",
                  escaped(option.help), option.own ? " *(own)*" : "", " |\n");
 }
 
@@ -45,7 +49,7 @@ void add_catalogue(const OptionSet& set, CatalogueEntry::Class kind, std::string
     if (entry.kind != kind) continue;
     if (by_reason.count(entry.reason) == 0) reasons.push_back(entry.reason);
     auto& [flags, hint] = by_reason[entry.reason];
-    flags += (flags.empty() ? "`--" : ", `--") + entry.name + "`";
+    flags += str_cat(flags.empty() ? "" : ", ", "`--", entry.name, "`");
     if (!entry.accepts.empty()) {
       std::string taken = entry.accepts;
       for (size_t at = taken.find('|'); at != std::string::npos; at = taken.find('|')) {

@@ -34,8 +34,10 @@ void check_schedule_lengths(const OptionSet& options, Problems& problems) {
     const std::string decay = str_cat("lr-decay-", unit);
     const std::string horizon = options.active(decay) ? decay : train;
     const std::string warmup = str_cat("lr-warmup-", unit);
-    const double length = *options.number(horizon);
-    if (*options.number(warmup) >= length && *options.number(warmup) > 0) {
+    const auto limit = options.number(horizon);
+    if (!limit) continue;
+    const double length = *limit, ramp = options.number(warmup).value_or(0);
+    if (ramp >= length && ramp > 0) {
       add(problems, warmup,
           str_cat(shown(options, warmup), " leaves nothing of ", shown(options, horizon)),
           str_cat("warm-up has to be shorter; it is part of --", horizon));
@@ -52,7 +54,7 @@ void check_schedule_lengths(const OptionSet& options, Problems& problems) {
 void check_recomputed_layers(const OptionSet& options, Problems& problems) {
   const auto recomputed = options.number("recompute-num-layers");
   const auto layers = options.number("num-layers");
-  if (!recomputed || *layers < 1 || *recomputed <= *layers) return;
+  if (!recomputed || !layers || *recomputed <= *layers) return;
   add(problems, "recompute-num-layers",
       str_cat(shown(options, "recompute-num-layers"), " is more than ",
               shown(options, "num-layers")),
