@@ -28,12 +28,12 @@ std::string type_text(const Option& option) {
 }
 
 std::string row(const Option& option) {
-  std::string name = "`" + option.flag() + "`";
-  for (const std::string& alias : option.aliases) name += ", `--" + alias + "`";
+  std::string name = str_cat("`", option.flag(), "`");
+  for (const std::string& alias : option.aliases) name += str_cat(", `--", alias, "`");
   for (const Option::Switch& other : option.switches) {
     if ("--" + other.flag == option.flag()) continue;
-    name += ", `--" + other.flag + "`";
-    if (option.kind != Option::Kind::toggle) name += " (" + other.value + ")";
+    name += str_cat(", `--", other.flag, "`");
+    if (option.kind != Option::Kind::toggle) name += str_cat(" (", other.value, ")");
   }
   const bool toggle = option.kind == Option::Kind::toggle;
   const std::string start =
@@ -55,13 +55,14 @@ void add_catalogue(const OptionSet& set, CatalogueEntry::Class kind, std::string
       for (size_t at = taken.find('|'); at != std::string::npos; at = taken.find('|')) {
         taken.replace(at, 1, " or ");
       }
-      flags += " (other than " + taken + ")";
+      flags += str_cat(" (other than ", taken, ")");
     }
     hint = entry.hint;
   }
   for (const std::string& reason : reasons) {
     const auto& [flags, hint] = by_reason[reason];
-    page += str_cat("- **", reason, "**", hint.empty() ? "" : " (" + hint + ")", ": ", flags, "\n");
+    page += str_cat("- **", reason, "**", hint.empty() ? "" : str_cat(" (", hint, ")"), ": ", flags,
+                    "\n");
   }
 }
 

@@ -65,7 +65,7 @@ std::span<const CatalogueGroup> run_catalogue() {
                  "fp8-interval"},
       {.kind = kRefused,
        .reason = "the residual stream, logits and loss have fixed precisions here",
-       .hint = "see docs/numerics.md",
+       .hint = "leave it out",
        .switches = "fp32-residual-connection fp16-lm-cross-entropy",
        .values = "output-logit-dtype"},
 
