@@ -33,19 +33,19 @@ MatmulProblem check(const Tensor& a, const Tensor& b, const MatmulOptions& optio
   PHX_CHECK(k == problem.k, "matmul: a ", a.shape(), options.transpose_a ? " transposed" : "",
             " has ", problem.k, " columns, but b ", b.shape(),
             options.transpose_b ? " transposed" : "", " has ", k, " rows");
-  PHX_CHECK(c.tensor.dim(-1) == problem.n &&
-                c.tensor.numel() == problem.batch * problem.m * problem.n,
-            "matmul: c should hold ", problem.m, " x ", problem.n, " elements, but it is ",
-            c.tensor.shape());
+  PHX_CHECK(
+      c.tensor.dim(-1) == problem.n && c.tensor.numel() == problem.batch * problem.m * problem.n,
+      "matmul: c should hold ", problem.m, " x ", problem.n, " elements, but it is ",
+      c.tensor.shape());
   PHX_CHECK(a.dtype() == b.dtype() &&
                 (c.tensor.dtype() == a.dtype() || c.tensor.dtype() == acc_dtype(a.dtype())),
             "matmul: a and b should have one dtype, and c the same or ", acc_dtype(a.dtype()),
             "; they are ", a.dtype(), ", ", b.dtype(), " and ", c.tensor.dtype());
   const Tensor& bias = options.bias;
-  PHX_CHECK(!bias.defined() ||
-                (bias.shape() == Shape({problem.n}) && bias.dtype() == c.tensor.dtype()),
-            "matmul: the bias should be [", problem.n, "] of ", c.tensor.dtype(), ", but it is ",
-            bias.shape(), " of ", bias.dtype());
+  PHX_CHECK(
+      !bias.defined() || (bias.shape() == Shape({problem.n}) && bias.dtype() == c.tensor.dtype()),
+      "matmul: the bias should be [", problem.n, "] of ", c.tensor.dtype(), ", but it is ",
+      bias.shape(), " of ", bias.dtype());
   return problem;
 }
 
@@ -69,8 +69,7 @@ void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, cons
   run(a, b, options, check(a, b, options, c, 1, rows_of(a), rows_of(b)), c);
 }
 
-void matmul_batched(const Tensor& a, const Tensor& b, const MatmulOptions& options,
-                    const Sink& c) {
+void matmul_batched(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Sink& c) {
   PHX_CHECK(a.rank() == 3 && b.rank() == 3 && c.tensor.rank() == 3 && a.dim(0) == b.dim(0) &&
                 a.dim(0) == c.tensor.dim(0),
             "matmul_batched: a, b and c should be [g, .., ..] with one g, but they are ", a.shape(),

@@ -1,6 +1,6 @@
-// c = activation(alpha * op(a) op(b) + beta * c + bias): matrices by OpenBLAS on cpu, by cuBLASLt on
-// cuda. 16-bit operands multiply and add in f32 and are rounded once, when c is stored; f32 is full
-// f32, never TF32.
+// c = activation(alpha * op(a) op(b) + beta * c + bias): matrices by OpenBLAS on cpu, by cuBLASLt
+// on cuda. 16-bit operands multiply and add in f32 and are rounded once, when c is stored; f32 is
+// full f32, never TF32.
 //
 // The bits of c depend on shapes, dtypes and the machine alone, not on the number of threads: the
 // output is cut into tiles by shape, and each tile is one call to the library.
@@ -17,12 +17,12 @@ struct MatmulOptions {
   bool transpose_a = false;  // a is stored [k, m]
   bool transpose_b = false;  // b is stored [n, k]: a weight [out, in]
   float alpha = 1.f;
-  Tensor bias;  // [n] in c's dtype, or undefined
+  Tensor bias = {};  // [n] in c's dtype, or undefined
   Activation activation = Activation::none;
 };
 
-// a [m, k], b [k, n] (transposed if the options say so) -> c [m, n]. All dimensions but the last are
-// taken as one: x [s, b, h] is a matrix [s * b, h]. a and b have one dtype; c has the same or
+// a [m, k], b [k, n] (transposed if the options say so) -> c [m, n]. All dimensions but the last
+// are taken as one: x [s, b, h] is a matrix [s * b, h]. a and b have one dtype; c has the same or
 // acc_dtype of it (main gradients).
 void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Sink& c);
 

@@ -1,8 +1,8 @@
 #include "ops/linear.h"
 
 #include "core/autograd.h"
-#include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "kernels/sums.h"
 
 namespace phx {
 

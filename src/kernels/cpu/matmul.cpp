@@ -2,8 +2,7 @@
 
 #include <cblas.h>
 
-#include <cmath>
-
+#include "kernels/cpu/vector_math.h"
 #include "kernels/matmul_blocks.h"
 
 namespace phx::kernels::cpu {
@@ -73,11 +72,11 @@ void multiply(const Matrix<T>& a, const Matrix<T>& b, int64_t k, T alpha, T beta
 template <class T>
 T gelu(T x) {
   constexpr T kRoot = T(0.7978845608028654);  // sqrt(2 / pi)
-  return T(0.5) * x * (T(1) + std::tanh(kRoot * (x + T(0.044715) * x * x * x)));
+  return T(0.5) * x * (T(1) + fast_tanh(kRoot * (x + T(0.044715) * x * x * x)));
 }
 
-// out[j] = activation(sum[j] + beta out[j] + bias[j]) over one row; sum may be out itself, with beta
-// 0.
+// out[j] = activation(sum[j] + beta out[j] + bias[j]) over one row; sum may be out itself, with
+// beta 0.
 template <class Acc, class T>
 void finish_row(const Acc* sum, T* out, const T* bias, float beta, Activation activation,
                 int64_t n) {
@@ -188,7 +187,8 @@ void widened(const Tensor& a, const Tensor& b, const MatmulOptions& options,
       a.device().threads().parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
         for (int64_t index = begin; index < end; ++index) {
           const Tile tile = panel(index, panels, mc, nc);
-          multiply<float>(left32, right32, kc, options.alpha, k0 > 0 ? 1.f : 0.f, c_block, nc, tile);
+          multiply<float>(left32, right32, kc, options.alpha, k0 > 0 ? 1.f : 0.f, c_block, nc,
+                          tile);
           if (k0 + kc < k) continue;
           for (int64_t i = tile.i0; i < tile.i1; ++i)
             finish_row<float, C>(c_block + i * nc + tile.j0, out + i * n + tile.j0,
