@@ -111,6 +111,10 @@ bool cuda_available(std::string* why) {
 }
 #endif
 
+std::shared_ptr<void> Backend::host_buffer(int64_t bytes) {
+  return {std::aligned_alloc(Allocator::kGranule, round_up(bytes, Allocator::kGranule)), std::free};
+}
+
 Runtime::Runtime(const RuntimeOptions& options)
     : options_(options),
       backend_(make_backend(options)),

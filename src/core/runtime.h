@@ -54,6 +54,9 @@ class Backend {
   virtual Fence record(StreamName) { return {}; }
   virtual void wait(StreamName, const Fence&) {}
   virtual void synchronize(StreamName) {}
+  virtual void wait_on_host(const Fence&) {}  // the host waits until the fence is passed
+  // Host memory that the device copies from and to without the host waiting (pinned on cuda).
+  virtual std::shared_ptr<void> host_buffer(int64_t bytes);
   virtual void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_to_host(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_within(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;

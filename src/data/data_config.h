@@ -29,6 +29,10 @@ struct DataConfig {
   std::string tokenizer_model;
   std::string vocab_file;
   std::string merge_file;
+  std::string tiktoken_pattern;
+  int64_t tiktoken_num_special_tokens = 1000;
+  std::optional<int64_t> null_tokenizer_eod_id;
+  std::optional<int64_t> null_tokenizer_pad_id;
 
   template <class Field>
   void each(Field&& field) {
@@ -57,6 +61,14 @@ struct DataConfig {
     field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
     field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
     field("merge-file", merge_file, "GPT-2 BPE: merges.txt");
+    field("tiktoken-pattern", tiktoken_pattern, "TikToken: how text is cut into words",
+          OneOf{{"v1", "v2"}});
+    field("tiktoken-num-special-tokens", tiktoken_num_special_tokens,
+          "TikToken: ids kept for special tokens", NotNegative{});
+    field("null-tokenizer-eod-id", null_tokenizer_eod_id, "no tokenizer: id that ends a document",
+          NotNegative{}, DefaultIs{"the last of the vocabulary"});
+    field("null-tokenizer-pad-id", null_tokenizer_pad_id, "no tokenizer: id of padding",
+          AtLeast{-1}, DefaultIs{"-1, no padding"});
   }
 };
 

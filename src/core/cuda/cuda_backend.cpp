@@ -73,6 +73,15 @@ class CudaBackend : public Backend {
   }
   void synchronize(StreamName name) override { PHX_CUDA_CHECK(cudaStreamSynchronize(get(name))); }
 
+  void wait_on_host(const Fence& fence) override {
+    if (fence.event) PHX_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(fence.event.get())));
+  }
+  std::shared_ptr<void> host_buffer(int64_t bytes) override {
+    void* data = nullptr;
+    PHX_CUDA_CHECK(cudaMallocHost(&data, size_t(bytes)));
+    return {data, [](void* d) { (void)cudaFreeHost(d); }};
+  }
+
   void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) override {
     PHX_CUDA_CHECK(cudaMemcpyAsync(dst, src, size_t(bytes), cudaMemcpyHostToDevice, get(stream)));
   }
