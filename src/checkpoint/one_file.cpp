@@ -31,16 +31,26 @@ std::string some_of(const std::vector<std::string>& names) {
 
 std::string safetensors_dtype(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "F64";
-    case DType::f32: return "F32";
-    case DType::bf16: return "BF16";
-    case DType::f16: return "F16";
-    case DType::f8e4m3: return "F8_E4M3";
-    case DType::f8e5m2: return "F8_E5M2";
-    case DType::i64: return "I64";
-    case DType::i32: return "I32";
-    case DType::u16: return "U16";
-    case DType::u8: return "U8";
+    case DType::f64:
+      return "F64";
+    case DType::f32:
+      return "F32";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+    case DType::f8e4m3:
+      return "F8_E4M3";
+    case DType::f8e5m2:
+      return "F8_E5M2";
+    case DType::i64:
+      return "I64";
+    case DType::i32:
+      return "I32";
+    case DType::u16:
+      return "U16";
+    case DType::u8:
+      return "U8";
   }
   return "";
 }
@@ -74,12 +84,12 @@ std::vector<std::byte> to_global(const Parameter& parameter, const Tensor& local
 
 void from_global(const Parameter& parameter, std::span<const std::byte> global, Tensor& local) {
   const int64_t row_bytes = parameter.columns() * size_of(local.dtype());
-  PHX_ASSERT(int64_t(global.size()) == parameter.spec().global_shape[0] * row_bytes, "wrong size for ",
-             parameter.name());
+  PHX_ASSERT(int64_t(global.size()) == parameter.spec().global_shape[0] * row_bytes,
+             "wrong size for ", parameter.name());
   std::vector<std::byte> to(local.bytes());  // zero: padding rows
   for (const RowPiece& piece : parameter.spec().pieces)
-    std::memcpy(to.data() + piece.local_row * row_bytes, global.data() + piece.global_row * row_bytes,
-                piece.count * row_bytes);
+    std::memcpy(to.data() + piece.local_row * row_bytes,
+                global.data() + piece.global_row * row_bytes, piece.count * row_bytes);
   copy_from_host(local, to.data());
   local.runtime().synchronize();  // `to` ends here
 }
@@ -90,7 +100,8 @@ void save_checkpoint(const Path& folder, int64_t iteration, const ParameterStore
   for (const FlatState& state : states) {
     for (const Parameter* parameter : store.parameters()) {
       const auto dims = parameter->spec().global_shape.dims();
-      entries.push_back({state.prefix + parameter->name(), safetensors_dtype(state.flat.dtype()),
+      entries.push_back({state.prefix + parameter->name(),
+                         safetensors_dtype(state.flat.dtype()),
                          {dims.begin(), dims.end()}});
     }
   }
@@ -100,7 +111,8 @@ void save_checkpoint(const Path& folder, int64_t iteration, const ParameterStore
   for (const FlatState& state : states) {
     for (size_t i = 0; i < store.parameters().size(); ++i) {
       const Parameter& parameter = *store.parameters()[i];
-      writer.append(state.prefix + parameter.name(), to_global(parameter, local_view(store, i, state.flat)));
+      writer.append(state.prefix + parameter.name(),
+                    to_global(parameter, local_view(store, i, state.flat)));
     }
   }
   writer.commit();
@@ -122,8 +134,9 @@ void load_checkpoint(const SafetensorsFile& file, const ParameterStore& store,
         missing.push_back(name);
       } else if (!std::ranges::equal(tensor->shape, shape.dims()) ||
                  tensor->dtype != safetensors_dtype(state.flat.dtype())) {
-        different.push_back(str_cat(name, ": the file has ", tensor->dtype, " ", Shape(tensor->shape),
-                                    ", the model ", safetensors_dtype(state.flat.dtype()), " ", shape));
+        different.push_back(str_cat(name, ": the file has ", tensor->dtype, " ",
+                                    Shape(tensor->shape), ", the model ",
+                                    safetensors_dtype(state.flat.dtype()), " ", shape));
       }
     }
   }
@@ -135,9 +148,12 @@ void load_checkpoint(const SafetensorsFile& file, const ParameterStore& store,
   if (!missing.empty() || !different.empty() || !unexpected.empty()) {
     throw_error(str_cat(
         file.path().string(), " does not fit the model",
-        missing.empty() ? "" : str_cat("\n  missing in the file: ", missing.size(), some_of(missing)),
+        missing.empty() ? ""
+                        : str_cat("\n  missing in the file: ", missing.size(), some_of(missing)),
         different.empty() ? "" : str_cat("\n  different: ", different.size(), some_of(different)),
-        unexpected.empty() ? "" : str_cat("\n  not in the model: ", unexpected.size(), some_of(unexpected))));
+        unexpected.empty()
+            ? ""
+            : str_cat("\n  not in the model: ", unexpected.size(), some_of(unexpected))));
   }
   for (const FlatState& state : states) {
     for (size_t i = 0; i < store.parameters().size(); ++i) {

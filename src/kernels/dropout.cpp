@@ -1,12 +1,13 @@
 #include "kernels/dropout.h"
 
+#include "base/math.h"
 #include "kernels/row_blocks.h"
 
 namespace phx::kernels {
 
 DropoutMask dropout_mask(const Tensor& x, double p, const RandomSite& site) {
   return {.key = philox_key(site.seed, site.site, uint64_t(site.step)),
-          .b = x.rank() == 3 ? x.dim(1) : 1,
+          .b = narrow<uint32_t>(x.rank() == 3 ? x.dim(1) : 1),
           .first_sample = site.first_sample,
           .first_position = site.first_position,
           .split = site.split,

@@ -27,7 +27,7 @@ enum class RopePairs : uint8_t {
 // x: [s, b], or [t]), for packed sequences and decoding with a cache.
 struct RopePositions {
   int64_t offset = 0;
-  Tensor positions;
+  Tensor positions = {};
 };
 
 enum class RopeDirection : int8_t { forward = 1, backward = -1 };

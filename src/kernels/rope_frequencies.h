@@ -29,7 +29,7 @@ struct YarnScaling {
   double beta_fast = 32, beta_slow = 1;  // turns over the original length: more are kept, fewer cut
   // cos and sin are multiplied by this. Unless given: 0.1 ln(factor) + 1, or the quotient of the
   // two magnitudes where both are not 0 (DeepSeek).
-  std::optional<double> attention_factor;
+  std::optional<double> attention_factor = {};
   double mscale = 0, mscale_all_dim = 0;
   bool truncate = true;  // the ramp's ends are rounded to whole pairs
 };
@@ -39,8 +39,8 @@ struct RopeConfig {
   double base = 10000;
   double percent = 1;        // of head_dim that turns
   double interpolation = 1;  // positions are divided by it
-  std::optional<Llama3Scaling> llama3;
-  std::optional<YarnScaling> yarn;
+  std::optional<Llama3Scaling> llama3 = {};
+  std::optional<YarnScaling> yarn = {};
 
   int64_t rotary_dim() const { return int64_t(double(head_dim) * percent); }
 };

@@ -1,5 +1,5 @@
-// Sums in a fixed order: blocks cut by shape and device kind alone, then added up one after the
-// other.
+// Sums in a fixed order: blocks cut by shape and device kind alone, then put together the same way
+// every time.
 #pragma once
 
 #include "core/autograd.h"

@@ -20,7 +20,7 @@ using kernels::YarnScaling;
 
 struct RopeOptions {
   RopePairs pairs = RopePairs::halves;
-  RopePositions at;
+  RopePositions at = {};
 };
 
 // x [s, b, total * d] or [t, total * d] -> the same shape, in new memory; heads outside of `heads`

@@ -59,11 +59,11 @@ double TransformerConfig::softmax_scale() const {
   return 1.0 / std::sqrt(query_scale.value_or(static_cast<double>(head_dim())));
 }
 
-Activation TransformerConfig::activation() const {
-  if (swiglu) return Activation::swiglu;
-  if (geglu) return Activation::geglu_tanh;
-  if (squared_relu) return Activation::squared_relu;
-  return openai_gelu ? Activation::gelu_tanh : Activation::gelu;
+MlpActivation TransformerConfig::activation() const {
+  if (swiglu) return MlpActivation::swiglu;
+  if (geglu) return MlpActivation::geglu_tanh;
+  if (squared_relu) return MlpActivation::squared_relu;
+  return openai_gelu ? MlpActivation::gelu_tanh : MlpActivation::gelu;
 }
 
 int64_t TransformerConfig::rotary_dim() const {

@@ -133,7 +133,7 @@ TEST(Recipes, GemmaReadsFromYaml) {
       "--config", std::string(PHX_TEST_DATA) + "/recipes/gemma2_2b.yaml", "--train-iters", "7"});
   ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
   const TransformerConfig& model = result.options.model;
-  EXPECT_EQ(model.activation(), Activation::geglu_tanh);
+  EXPECT_EQ(model.activation(), MlpActivation::geglu_tanh);
   EXPECT_EQ(model.softmax_scale(), 1.0 / 16);
   EXPECT_TRUE(model.layer_window(0).has_value());
   EXPECT_FALSE(model.layer_window(1).has_value());

@@ -21,7 +21,7 @@ void draw_factors(const DropoutMask& mask, int64_t row, int64_t begin, int64_t c
     return;
   }
   for (int64_t i = 0; i < count; i += 4) {
-    const Philox4 words = mask.words(row, (begin + i) / 4);
+    const Philox4 words = mask.words(uint32_t(row), uint32_t((begin + i) / 4));
     for (int64_t j = 0; j < 4; ++j)  // past the row's end: drawn but never read
       factors[i + j] = mask.keeps(words.x[j]) ? scale : Acc(0);
   }
