@@ -1,0 +1,29 @@
+# CUDA: nvcc compiles the .cu files; the runtime is linked statically. cuBLASLt, cuDNN and NCCL are
+# opened at first use, so that the program starts quickly and runs on machines without a GPU.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90a)
+endif()
+if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+enable_language(CUDA)
+# CMake 3.25 does not know nvcc 13's dialects.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+find_package(CUDAToolkit 13.0 REQUIRED)
+find_path(PHX_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+find_path(PHX_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
+          HINTS "${PROJECT_SOURCE_DIR}/.deps/cudnn-frontend/include" NO_DEFAULT_PATH)
+if(NOT PHX_CUDNN_FRONTEND_INCLUDE)
+  message(FATAL_ERROR "cudnn-frontend's headers are missing: run scripts/setup.sh, which puts them into .deps/")
+endif()
+
+add_compile_definitions(PHX_HAVE_CUDA)
+add_library(phx_cuda INTERFACE)
+target_include_directories(phx_cuda SYSTEM INTERFACE
+  ${CUDAToolkit_INCLUDE_DIRS} ${PHX_CUDNN_INCLUDE} ${PHX_CUDNN_FRONTEND_INCLUDE})
+target_link_libraries(phx_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
+target_compile_options(phx_cuda INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall>)

@@ -1,0 +1,134 @@
+// Device memory: who holds how much for what, a cache of freed blocks, and the planned step arena.
+//
+// Every allocation is charged to a purpose. The same allocator code runs on cpu, cuda and meta
+// (where addresses are invented), so what a meta run reports is what the real run allocates, to the
+// byte.
+//
+// A training step makes the same allocations every time. Between begin_step(kind) and end_step()
+// the allocator records them; when two steps of a kind were equal it packs their lifetimes into one
+// arena, and later steps replay the offsets by ordinal: no searching, no fragmentation, stable
+// addresses. A step that differs falls back to the cache from that point on, is counted, and is
+// recorded anew.
+//
+// One allocator belongs to one rank and is used from that rank's thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace phx {
+
+enum class Purpose : uint8_t {
+  weights,
+  gradients,
+  optimizer,
+  activations,
+  workspace,
+  communication,
+  runtime
+};
+inline constexpr int kNumPurposes = 7;
+const char* name(Purpose purpose);
+
+// Where raw memory comes from: the C++ heap, cudaMalloc, or (meta) nowhere.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  virtual void* allocate(int64_t bytes) = 0;  // nullptr when there is none left
+  virtual void free(void* data, int64_t bytes) = 0;
+  virtual int64_t available() const = 0;  // bytes left, or a large number if nobody knows
+};
+
+struct Block {
+  void* data = nullptr;
+  int64_t bytes = 0;     // what is charged: the request rounded up to kGranule
+  int64_t reserved = 0;  // what was taken from the cache: the size class; 0 for an arena block
+  int64_t ordinal = -1;  // position in the step that made it
+  int64_t step = -1;     // that step's number; -1 outside of steps
+  Purpose purpose = Purpose::activations;
+  uint8_t stream = 0;
+};
+
+using BytesByPurpose = std::array<int64_t, kNumPurposes>;
+
+struct MemoryReport {
+  BytesByPurpose live{};           // now
+  BytesByPurpose at_peak{};        // when the total was highest
+  BytesByPurpose peak{};           // each purpose's own highest
+  int64_t peak_total = 0;          // sum of at_peak
+  int64_t reserved = 0;            // taken from the source, arena included
+  int64_t arena = 0;               // bytes of all packed step arenas
+  int64_t source_allocations = 0;  // calls to the source so far: constant in a steady step
+  int64_t replayed_steps = 0;      // steps served from the arena to the end
+  int64_t diverged_steps = 0;      // steps that began in the arena and fell back
+};
+
+class Allocator {
+ public:
+  static constexpr int64_t kGranule = 256;
+
+  Allocator(std::unique_ptr<MemorySource> source, std::string device_name);
+  ~Allocator();
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+
+  Block allocate(int64_t bytes, Purpose purpose, uint8_t stream);
+  void release(const Block& block);
+
+  // Steps of one kind ("train", "evaluate") are expected to allocate alike.
+  void begin_step(const std::string& kind);
+  void end_step();
+  void use_arena(bool on) { arena_enabled_ = on; }
+
+  MemoryReport report() const;
+  void reset_peak();
+  void release_cache();  // gives free cached blocks back to the source
+  // How the last step that left its plan differed from it; empty if none did.
+  const std::string& last_divergence() const { return divergence_; }
+
+ private:
+  struct Event {
+    bool is_free;
+    uint8_t stream;
+    int64_t value;  // bytes of an allocation, ordinal of a release
+    bool operator==(const Event&) const = default;
+  };
+  struct Plan {
+    std::vector<Event> events;
+    std::vector<int64_t> offsets;  // per allocation; -1: outlives the step, not in the arena
+    void* arena = nullptr;         // nullptr: still recording
+    int64_t arena_bytes = 0;
+    int64_t live = 0;  // arena blocks in use
+  };
+
+  Block from_cache(int64_t bytes, Purpose purpose, uint8_t stream);
+  void* from_source(int64_t bytes);
+  void note_event(const Event& event);
+  void charge(Purpose purpose, int64_t bytes);
+  void pack(Plan& plan);
+  void drop_arena(Plan& plan);
+  [[noreturn]] void out_of_memory(int64_t bytes, Purpose purpose) const;
+
+  std::unique_ptr<MemorySource> source_;
+  std::string device_name_;
+  std::map<std::pair<int64_t, uint8_t>, std::vector<void*>> free_;  // (size class, stream)
+  MemoryReport report_;
+
+  bool arena_enabled_ = true;
+  std::map<std::string, Plan> plans_;
+  Plan* plan_ = nullptr;  // the running step's; nullptr outside of steps
+  std::vector<Event> recorded_;
+  int64_t step_ = -1;
+  int64_t num_steps_ = 0;
+  int64_t next_ordinal_ = 0;
+  size_t cursor_ = 0;
+  bool diverged_ = false;
+  std::string divergence_;
+};
+
+}  // namespace phx

@@ -1,0 +1,25 @@
+// Packs allocations with known lifetimes into one arena.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace phx {
+
+struct Interval {
+  int64_t size;
+  int64_t begin;
+  int64_t end;   // -1: never released within the step, so not packed
+  uint8_t lane;  // its stream: only intervals of lane 0 (compute) reuse each other's memory,
+                 // because only there does program order say that the first use is over
+};
+
+struct Packing {
+  std::vector<int64_t> offsets;  // one per interval; -1: not packed
+  int64_t total = 0;             // bytes of the arena
+};
+
+// Large ones first, each at the lowest offset where it fits beside all that live at the same time.
+Packing pack_intervals(const std::vector<Interval>& intervals);
+
+}  // namespace phx

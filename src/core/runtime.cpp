@@ -1,0 +1,141 @@
+#include "core/runtime.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "base/math.h"
+
+namespace phx {
+
+const char* name(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::meta:
+      return "meta";
+  }
+  return "?";
+}
+
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+class HeapSource : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    const bool large = bytes >= 2 * kHugePage;
+    const int64_t alignment = large ? kHugePage : Allocator::kGranule;
+    void* data = std::aligned_alloc(alignment, round_up(bytes, alignment));
+    if (data != nullptr && large) madvise(data, bytes, MADV_HUGEPAGE);
+    return data;
+  }
+  void free(void* data, int64_t) override { std::free(data); }
+  int64_t available() const override { return std::numeric_limits<int64_t>::max(); }
+};
+
+// Addresses without memory: distinct, aligned, never touched.
+class InventedSource : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    const uintptr_t at = next_;
+    next_ += round_up(bytes, kHugePage);
+    return reinterpret_cast<void*>(at);
+  }
+  void free(void*, int64_t) override {}
+  int64_t available() const override { return std::numeric_limits<int64_t>::max(); }
+
+ private:
+  uintptr_t next_ = kHugePage;
+};
+
+class CpuBackend : public Backend {
+ public:
+  std::unique_ptr<MemorySource> memory_source() override { return std::make_unique<HeapSource>(); }
+  void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName) override {
+    std::memcpy(dst, src, bytes);
+  }
+  void copy_to_host(void* dst, const void* src, int64_t bytes, StreamName) override {
+    std::memcpy(dst, src, bytes);
+  }
+  void copy_within(void* dst, const void* src, int64_t bytes, StreamName) override {
+    std::memmove(dst, src, bytes);
+  }
+  void set_zero(void* dst, int64_t bytes, StreamName) override { std::memset(dst, 0, bytes); }
+  std::string description() const override { return "cpu"; }
+};
+
+class MetaBackend : public Backend {
+ public:
+  std::unique_ptr<MemorySource> memory_source() override {
+    return std::make_unique<InventedSource>();
+  }
+  void copy_to_device(void*, const void*, int64_t, StreamName) override {}
+  void copy_to_host(void*, const void*, int64_t, StreamName) override {
+    throw_error("a meta tensor has no values to read");
+  }
+  void copy_within(void*, const void*, int64_t, StreamName) override {}
+  void set_zero(void*, int64_t, StreamName) override {}
+  std::string description() const override { return "meta"; }
+};
+
+std::unique_ptr<Backend> make_backend(const RuntimeOptions& options) {
+  switch (options.kind) {
+    case DeviceKind::cpu:
+      return std::make_unique<CpuBackend>();
+    case DeviceKind::meta:
+      return std::make_unique<MetaBackend>();
+    case DeviceKind::cuda:
+      break;
+  }
+#ifdef PHX_HAVE_CUDA
+  return make_cuda_backend(options.cuda_ordinal);
+#else
+  throw_error("this phalanx was built without CUDA; build the 'cuda' preset, or use --device cpu");
+#endif
+}
+
+}  // namespace
+
+#ifndef PHX_HAVE_CUDA
+bool cuda_available(std::string* why) {
+  if (why != nullptr) *why = "built without CUDA";
+  return false;
+}
+#endif
+
+std::shared_ptr<void> Backend::host_buffer(int64_t bytes) {
+  return {std::aligned_alloc(Allocator::kGranule, round_up(bytes, Allocator::kGranule)), std::free};
+}
+
+Runtime::Runtime(const RuntimeOptions& options)
+    : options_(options),
+      backend_(make_backend(options)),
+      allocator_(std::make_unique<Allocator>(backend_->memory_source(), phx::name(options.kind))),
+      threads_(
+          std::make_unique<ThreadPool>(options.kind == DeviceKind::cpu ? options.threads : 1)) {}
+
+Runtime::~Runtime() {
+  extensions_.clear();  // library handles go before the streams and memory they use
+}
+
+DeviceKind Device::kind() const { return runtime_->kind(); }
+DeviceKind Device::target() const { return runtime_->target(); }
+void* Device::compute_stream() const {
+  return runtime_->backend().native_stream(StreamName::compute);
+}
+ThreadPool& Device::threads() const { return runtime_->threads(); }
+
+void* Stream::native() const { return runtime_->backend().native_stream(name_); }
+Fence Stream::record() const { return runtime_->backend().record(name_); }
+void Stream::wait(const Fence& fence) const { runtime_->backend().wait(name_, fence); }
+void Stream::synchronize() const { runtime_->backend().synchronize(name_); }
+
+}  // namespace phx

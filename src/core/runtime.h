@@ -1,0 +1,180 @@
+// A rank's Runtime: its device, memory, streams, worker threads, seed, grad mode and current
+// purpose. There are no globals: a tensor's device() is a handle on its Runtime, and ops reach
+// everything through their arguments. That is what lets many ranks live in one process as threads.
+// A Runtime is used from one thread and outlives its tensors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <typeindex>
+#include <unordered_map>
+#include <utility>
+
+#include "core/memory.h"
+#include "core/thread_pool.h"
+
+namespace phx {
+
+enum class DeviceKind : uint8_t { cpu, cuda, meta };
+const char* name(DeviceKind kind);
+
+// Named lanes of work. Work on one stream runs in order; on cpu and meta every stream runs inline.
+enum class StreamName : uint8_t { compute, h2d, d2h, tp, cp, ep, dp, pp };
+inline constexpr int kNumStreams = 8;
+
+class Runtime;
+
+// A point on a stream that another stream can wait for. Cross-stream use of a tensor passes one.
+struct Fence {
+  std::shared_ptr<void> event;  // empty on cpu and meta
+};
+
+class Stream {
+ public:
+  Stream(Runtime* runtime, StreamName name) : runtime_(runtime), name_(name) {}
+  StreamName name() const { return name_; }
+  void* native() const;  // the cudaStream_t; nullptr on cpu and meta
+  Fence record() const;
+  void wait(const Fence& fence) const;
+  void synchronize() const;  // the host waits until the stream is empty
+
+ private:
+  Runtime* runtime_;
+  StreamName name_;
+};
+
+// What a device must be able to do beside kernels. cpu and meta share a trivial one.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::unique_ptr<MemorySource> memory_source() = 0;
+  virtual void* native_stream(StreamName) { return nullptr; }
+  virtual Fence record(StreamName) { return {}; }
+  virtual void wait(StreamName, const Fence&) {}
+  virtual void synchronize(StreamName) {}
+  virtual void wait_on_host(const Fence&) {}  // the host waits until the fence is passed
+  // Host memory that the device copies from and to without the host waiting (pinned on cuda).
+  virtual std::shared_ptr<void> host_buffer(int64_t bytes);
+  virtual void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
+  virtual void copy_to_host(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
+  virtual void copy_within(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
+  virtual void set_zero(void* dst, int64_t bytes, StreamName stream) = 0;
+  virtual std::string description() const = 0;
+};
+
+// What kernels did on meta.
+struct Cost {
+  int64_t flops = 0;
+  int64_t bytes = 0;  // read plus written, each operand once
+};
+
+class Device {
+ public:
+  explicit Device(Runtime* runtime) : runtime_(runtime) {}
+  Runtime& runtime() const { return *runtime_; }
+  DeviceKind kind() const;
+  DeviceKind target() const;  // what a meta device impersonates; otherwise kind()
+  void* compute_stream() const;
+  ThreadPool& threads() const;
+  bool operator==(const Device&) const = default;
+
+ private:
+  Runtime* runtime_;
+};
+
+struct RuntimeOptions {
+  DeviceKind kind = DeviceKind::cpu;
+  DeviceKind target = DeviceKind::cpu;  // for meta only
+  int threads = 1;                      // of CPU kernels
+  int cuda_ordinal = 0;
+  bool deterministic = false;  // cuda: only kernels with a fixed order of additions
+};
+
+class Runtime {
+ public:
+  explicit Runtime(const RuntimeOptions& options = {});
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  Device device() { return Device(this); }
+  DeviceKind kind() const { return options_.kind; }
+  DeviceKind target() const { return kind() == DeviceKind::meta ? options_.target : kind(); }
+  bool deterministic() const { return options_.deterministic; }
+  std::string description() const { return backend_->description(); }
+
+  Allocator& allocator() { return *allocator_; }
+  ThreadPool& threads() { return *threads_; }
+  Backend& backend() { return *backend_; }
+  Stream stream(StreamName name) { return Stream(this, name); }
+  void synchronize() { backend_->synchronize(StreamName::compute); }
+
+  bool grad_enabled() const { return grad_enabled_; }
+  Purpose purpose() const { return purpose_; }
+  uint64_t next_node_order() { return next_order_++; }
+
+  void count(const Cost& cost) {
+    cost_.flops += cost.flops;
+    cost_.bytes += cost.bytes;
+  }
+  const Cost& cost() const { return cost_; }
+
+  // One T for this rank, made on first use: where a backend keeps its library handles.
+  template <class T>
+  T& extension() {
+    auto& slot = extensions_[std::type_index(typeid(T))];
+    if (!slot) slot = std::shared_ptr<void>(std::make_shared<T>(*this));
+    return *static_cast<T*>(slot.get());
+  }
+
+ private:
+  friend class GradMode;
+  friend class PurposeScope;
+  RuntimeOptions options_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Allocator> allocator_;
+  std::unique_ptr<ThreadPool> threads_;
+  std::unordered_map<std::type_index, std::shared_ptr<void>> extensions_;
+  bool grad_enabled_ = true;
+  Purpose purpose_ = Purpose::activations;
+  uint64_t next_order_ = 0;
+  Cost cost_;
+};
+
+// Within its scope, ops record (or do not record) their backward.
+class GradMode {
+ public:
+  GradMode(Runtime& runtime, bool enabled)
+      : runtime_(runtime), before_(std::exchange(runtime.grad_enabled_, enabled)) {}
+  ~GradMode() { runtime_.grad_enabled_ = before_; }
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  Runtime& runtime_;
+  bool before_;
+};
+
+// Within its scope, allocations are charged to `purpose`.
+class PurposeScope {
+ public:
+  PurposeScope(Runtime& runtime, Purpose purpose)
+      : runtime_(runtime), before_(std::exchange(runtime.purpose_, purpose)) {}
+  ~PurposeScope() { runtime_.purpose_ = before_; }
+  PurposeScope(const PurposeScope&) = delete;
+  PurposeScope& operator=(const PurposeScope&) = delete;
+
+ private:
+  Runtime& runtime_;
+  Purpose before_;
+};
+
+#ifdef PHX_HAVE_CUDA
+std::unique_ptr<Backend> make_cuda_backend(int ordinal);
+#endif
+// Whether this build can use a GPU here; if not, `why` says so in a phrase.
+bool cuda_available(std::string* why = nullptr);
+
+}  // namespace phx

@@ -1,0 +1,84 @@
+#include "core/segment.h"
+
+#include "core/accumulate.h"
+
+namespace phx {
+
+namespace {
+
+class InputLeaf : public Node {
+ public:
+  InputLeaf(Runtime& runtime, const Shape& shape, DType dtype)
+      : Node(runtime), shape_(shape), dtype_(dtype) {}
+  bool is_leaf() const override { return true; }
+  Sink leaf_sink() override {
+    if (gradient.defined()) {
+      make_sole_owner(gradient);
+      return {gradient, 1.f};
+    }
+    gradient = empty(shape_, dtype_, runtime().device());
+    return {gradient, 0.f};
+  }
+
+  bool leaf_take(const Tensor& whole) override {
+    if (gradient.defined()) return false;
+    gradient = whole;
+    return true;
+  }
+
+  Tensor gradient;
+
+ private:
+  Shape shape_;
+  DType dtype_;
+};
+
+}  // namespace
+
+Segment::Segment(std::span<const Tensor> inputs, const Forward& forward) {
+  for (const Tensor& input : inputs) {
+    Tensor detached = input.detach();
+    if (input.defined() && is_float(input.dtype()))
+      detached.set_node(std::make_shared<InputLeaf>(input.runtime(), input.shape(), input.dtype()),
+                        0);
+    inputs_.push_back(detached);
+  }
+  attached_ = forward(inputs_);
+  for (const Tensor& output : attached_) outputs_.push_back(output.detach());
+}
+
+std::vector<Tensor> Segment::backward(std::span<const Tensor> douts,
+                                      const BackwardOptions& options) {
+  outputs_.clear();
+  const std::vector<Tensor> attached = std::exchange(attached_, {});
+  phx::backward(attached, douts, options);
+  std::vector<Tensor> gradients;
+  for (const Tensor& input : inputs_) {
+    auto* leaf = static_cast<InputLeaf*>(input.node().get());
+    gradients.push_back(leaf != nullptr ? std::exchange(leaf->gradient, {}) : Tensor());
+  }
+  return gradients;
+}
+
+std::vector<Tensor> recompute(std::span<const Tensor> inputs, const Segment::Forward& forward) {
+  Runtime& runtime = inputs[0].runtime();
+  std::vector<Tensor> detached;
+  for (const Tensor& input : inputs) detached.push_back(input.detach());
+  if (!runtime.grad_enabled()) return forward(detached);
+
+  std::vector<Tensor> outputs;
+  {
+    GradMode off(runtime, false);
+    outputs = forward(detached);
+  }
+  auto backward = [detached, forward](std::span<const Tensor> dys, GradOut& grad) {
+    GradMode on(detached[0].runtime(), true);
+    Segment segment(detached, forward);
+    const std::vector<Tensor> gradients = segment.backward(dys, grad.options());
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (gradients[i].defined() && grad.wants(int(i))) grad.pass(int(i), gradients[i]);
+  };
+  return with_backward_many(outputs, inputs, backward, /*always=*/true);
+}
+
+}  // namespace phx

@@ -1,0 +1,37 @@
+// A piece of forward with detached inputs and its own graph. Pipeline stages, layers and recomputed
+// blocks are segments; schedules, recompute, offload and overlap are policies over them.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/autograd.h"
+
+namespace phx {
+
+class Segment {
+ public:
+  using Forward = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
+
+  // Runs the forward now, on detached copies of the inputs' handles.
+  Segment(std::span<const Tensor> inputs, const Forward& forward);
+
+  const std::vector<Tensor>& outputs() const { return outputs_; }  // without graph
+
+  // Gradients of the inputs, in order; undefined for inputs that are not floating. Once only: the
+  // graph is gone afterwards.
+  std::vector<Tensor> backward(std::span<const Tensor> douts, const BackwardOptions& options = {});
+
+ private:
+  std::vector<Tensor> inputs_;    // detached, each with a leaf that collects its gradient
+  std::vector<Tensor> attached_;  // outputs with graph
+  std::vector<Tensor> outputs_;
+};
+
+// forward(inputs), but nothing inside is kept: the backward runs it again from the inputs.
+// Randomness is a pure function of global indices, so the second run draws the same numbers without
+// any state.
+std::vector<Tensor> recompute(std::span<const Tensor> inputs, const Segment::Forward& forward);
+
+}  // namespace phx

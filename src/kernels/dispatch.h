@@ -1,0 +1,34 @@
+// From a kernel's one declaration to its cpu::, cuda:: or meta:: version, by device alone.
+#pragma once
+
+#include "core/tensor.h"
+
+#ifdef PHX_HAVE_CUDA
+#define PHX_DISPATCH_CUDA(function, ...) return cuda::function(__VA_ARGS__)
+#else
+#define PHX_DISPATCH_CUDA(function, ...) ::phx::throw_error("built without CUDA")
+#endif
+
+#define PHX_DISPATCH(device, function, ...)     \
+  switch ((device).kind()) {                    \
+    case ::phx::DeviceKind::cpu:                \
+      return cpu::function(__VA_ARGS__);        \
+    case ::phx::DeviceKind::meta:               \
+      return meta::function(__VA_ARGS__);       \
+    case ::phx::DeviceKind::cuda:               \
+      PHX_DISPATCH_CUDA(function, __VA_ARGS__); \
+  }
+
+// Declares the three versions beside the public one:
+//   PHX_KERNEL(void, rms_norm, (const Tensor& x, ..., Tensor& rstd));
+#define PHX_KERNEL(result, function, parameters) \
+  result function parameters;                    \
+  namespace cpu {                                \
+  result function parameters;                    \
+  }                                              \
+  namespace cuda {                               \
+  result function parameters;                    \
+  }                                              \
+  namespace meta {                               \
+  result function parameters;                    \
+  }
