@@ -279,10 +279,6 @@ TEST(Attention, RefusesWhatDoesNotFit) {
             "attention: with 4 query heads, 2 key heads and 8 channels a head qkv should be "
             "[s, b, 64], but it is [4, 1, 60]");
   EXPECT_EQ(error_of([] {
-              attention(randn({4, 1, 64}, Seed{1}), {4, 3, 6});
-            }).substr(0, 16),
-            "attention: with ");
-  EXPECT_EQ(error_of([] {
               attention(randn({4, 1, 11 * 4}, Seed{1}), {5, 3, 4});
             }),
             "attention: 5 query heads cannot share 3 key heads: the first must be a multiple of "
