@@ -10,10 +10,12 @@ namespace phx::kernels::cuda {
 
 AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions& options,
                                std::initializer_list<const HeadView*> views) {
+  const int64_t size = size_of(in.q.dtype());
   auto aligned = [&](int64_t elements) {
     bool all = in.q.d % elements == 0;
     for (const HeadView* x : views)
-      all = all && x->offset % elements == 0 && x->stride_s % elements == 0 &&
+      all = all && reinterpret_cast<uintptr_t>(x->base.raw()) % (elements * size) == 0 &&
+            x->offset % elements == 0 && x->stride_s % elements == 0 &&
             x->stride_b % elements == 0 && x->stride_n % elements == 0;
     return all;
   };
@@ -28,7 +30,7 @@ AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions
           .window = options.window_left,
           .scale = float(attention_scale(in, options)),
           .softcap = float(options.softcap),
-          .vector = aligned(16 / size_of(in.q.dtype())),
+          .vector = aligned(16 / size),
           .pairs = aligned(2),
           .dropout = float(options.dropout),
           .key = philox_key(random.seed, random.site, random.step),
