@@ -6,9 +6,7 @@ namespace phx::kernels {
 
 namespace {
 
-Tensor make_workspace(const AttentionInputs& in, const AttentionOptions& options,
-                      AttentionPass pass) {
-  const int64_t bytes = attention_workspace_bytes(in, options, pass);
+Tensor make_workspace(const AttentionInputs& in, int64_t bytes) {
   return bytes == 0 ? Tensor() : empty({bytes}, DType::u8, in.q.device(), Purpose::workspace);
 }
 
@@ -74,12 +72,11 @@ CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOp
   if (options.window_left >= 0 && !options.causal) return CudaAttention::own;
   // Each packed batch has another longest sequence and another count, and each would need a plan.
   if (in.packed()) return CudaAttention::own;
-  if (pass == AttentionPass::backward) {
-    // Its dq is added up in an order that changes from run to run.
-    if (q.device().runtime().deterministic()) return CudaAttention::own;
-    // Beyond 128 channels its backward is for Blackwell.
-    if (q.d > 128) return CudaAttention::own;
-  }
+  // Its backward refuses a single position.
+  if (q.s == 1) return CudaAttention::own;
+  // Its dq is added up in an order that changes from run to run.
+  if (pass == AttentionPass::backward && q.device().runtime().deterministic())
+    return CudaAttention::own;
   return CudaAttention::cudnn;
 }
 
@@ -95,15 +92,32 @@ const char* attention_backend_name(const AttentionInputs& in, const AttentionOpt
 }
 
 int64_t attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
-                                  AttentionPass pass) {
-  if (in.q.device().target() == DeviceKind::cpu) return cpu::attention_workspace_bytes(in, pass);
-  if (choose_cuda_attention(in, options, pass) == CudaAttention::own)
-    return own_attention_workspace_bytes(in, pass);
+                                  [[maybe_unused]] const HeadView& o) {
+  constexpr AttentionPass kPass = AttentionPass::forward;
+  if (in.q.device().target() == DeviceKind::cpu) return cpu::attention_workspace_bytes(in, kPass);
+  if (choose_cuda_attention(in, options, kPass) == CudaAttention::own)
+    return own_attention_workspace_bytes(in, kPass);
 #ifdef PHX_HAVE_CUDA
   if (in.q.device().kind() == DeviceKind::cuda)
-    return cuda::cudnn_attention_workspace_bytes(in, options, pass);
+    return cuda::cudnn_attention_workspace_bytes(in, options, o);
 #endif
-  return meta::cudnn_attention_workspace_bytes(in, pass);
+  return meta::cudnn_attention_workspace_bytes(in, kPass);
+}
+
+int64_t attention_backward_workspace_bytes(const AttentionInputs& in,
+                                           const AttentionOptions& options,
+                                           [[maybe_unused]] const HeadView& o,
+                                           [[maybe_unused]] const HeadView& d_o,
+                                           [[maybe_unused]] const AttentionGradients& grads) {
+  constexpr AttentionPass kPass = AttentionPass::backward;
+  if (in.q.device().target() == DeviceKind::cpu) return cpu::attention_workspace_bytes(in, kPass);
+  if (choose_cuda_attention(in, options, kPass) == CudaAttention::own)
+    return own_attention_workspace_bytes(in, kPass);
+#ifdef PHX_HAVE_CUDA
+  if (in.q.device().kind() == DeviceKind::cuda)
+    return cuda::cudnn_attention_backward_workspace_bytes(in, options, o, d_o, grads);
+#endif
+  return meta::cudnn_attention_workspace_bytes(in, kPass);
 }
 
 void attention(const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
@@ -126,7 +140,7 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, const
             "attention: lse should be ", Shape({q.b, q.n, q.s}), " in ", acc_dtype(q.dtype()),
             ", but it is ", lse.shape(), " in ", lse.dtype());
   if (q.s * q.b == 0) return;
-  Tensor workspace = make_workspace(in, options, AttentionPass::forward);
+  Tensor workspace = make_workspace(in, attention_workspace_bytes(in, options, o));
   attention(in, options, workspace, o, lse);
 }
 
@@ -141,7 +155,8 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
   check_view("dk", grads.dk, {k.s, k.b, k.n, k.d}, q.dtype());
   check_view("dv", grads.dv, {k.s, k.b, k.n, k.d}, q.dtype());
   if (q.s * q.b == 0) return;
-  Tensor workspace = make_workspace(in, options, AttentionPass::backward);
+  Tensor workspace =
+      make_workspace(in, attention_backward_workspace_bytes(in, options, o, d_o, grads));
   attention_backward(in, options, o, lse, d_o, workspace, grads);
 }
 

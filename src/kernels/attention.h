@@ -48,14 +48,11 @@ inline constexpr int64_t kMaxHeadSize = 256;
 void check_attention(const AttentionInputs& in, const AttentionOptions& options);
 
 enum class AttentionPass { forward, backward };
-// Bytes of workspace; the same on meta as on the device it stands for.
-int64_t attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
-                                  AttentionPass pass);
 // Who computes it: "cpu", "cuDNN" or "own". On meta, of the target.
 const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,
                                    AttentionPass pass);
 
-// o and lse are overwritten. `workspace` is u8 of the bytes above, undefined if that is 0.
+// o and lse are overwritten. `workspace` is u8 of the bytes below, undefined if that is 0.
 PHX_KERNEL(void, attention,
            (const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
             const HeadView& o, Tensor& lse))
@@ -68,6 +65,14 @@ PHX_KERNEL(void, attention_backward,
            (const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
             const Tensor& lse, const HeadView& d_o, Tensor& workspace,
             const AttentionGradients& grads))
+
+// Bytes of workspace: by shapes alone, but where cuDNN says what its plan needs. On meta the same
+// as on the device that it stands for (cuDNN's by formula).
+int64_t attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
+                                  const HeadView& o);
+int64_t attention_backward_workspace_bytes(const AttentionInputs& in,
+                                           const AttentionOptions& options, const HeadView& o,
+                                           const HeadView& d_o, const AttentionGradients& grads);
 
 // The common fronts: check, make the workspace, dispatch.
 void attention(const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
@@ -99,7 +104,11 @@ CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOp
 int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
 namespace cuda {
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
-                                        AttentionPass pass);  // asks the plan
+                                        const HeadView& o);
+int64_t cudnn_attention_backward_workspace_bytes(const AttentionInputs& in,
+                                                 const AttentionOptions& options, const HeadView& o,
+                                                 const HeadView& d_o,
+                                                 const AttentionGradients& grads);
 }  // namespace cuda
 namespace meta {
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);

@@ -132,12 +132,16 @@ T* row_of(const HeadView& x, int64_t row, int64_t batch, int64_t head) {
   return x.data<T>() + row * x.stride_s + batch * x.stride_b + head * x.stride_n;
 }
 
-// to [count, ld] from rows of a head, widened; columns d .. ld are zero.
+// to [count, ld] from rows of a head, widened; columns d .. ld are zero. Rows of packed QKV lie
+// pages apart, where the hardware fetches nothing ahead, so the code asks for the rows to come.
 template <class T>
 void load_rows(const HeadView& x, int64_t row, int64_t batch, int64_t head, int64_t count,
                acc_t<T>* to, int64_t ld) {
-  for (int64_t i = 0; i < count; ++i, to += ld) {
-    const T* from = row_of<T>(x, row + i, batch, head);
+  constexpr int64_t kAhead = 12, kLine = 64 / sizeof(T);
+  const T* from = row_of<T>(x, row, batch, head);
+  for (int64_t i = 0; i < count; ++i, to += ld, from += x.stride_s) {
+    if (i + kAhead < count)
+      for (int64_t c = 0; c < x.d; c += kLine) __builtin_prefetch(from + kAhead * x.stride_s + c);
     for (int64_t c = 0; c < x.d; ++c) to[c] = acc_t<T>(from[c]);
     for (int64_t c = x.d; c < ld; ++c) to[c] = 0;
   }
