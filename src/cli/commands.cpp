@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
+#include "cli/generate_command.h"
 #include "cli/plot_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
@@ -40,6 +41,7 @@ std::span<const Command> commands() {
        run_pretrain},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
+      {"generate", "sample text from a checkpoint", run_generate},
       {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
   };
   return list;

@@ -43,11 +43,19 @@ TrainStep::TrainStep(GptModel& model, ParameterStore& store, Optimizer& optimize
   set(one_, 1.0);
 }
 
-void TrainStep::run(const BatchLoader& batch, const StepSettings& settings) {
+void TrainStep::run(const BatchLoader& loader, const StepSettings& settings) {
+  std::vector<Batch> micro_batches;
+  for (int64_t k = 0; k < loader.shape().num_micro_batches; ++k)
+    micro_batches.push_back(loader.micro_batch(k));
+  run(micro_batches, loader.tokens(), loader.first_sample(0), settings);
+}
+
+void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
+                    const StepSettings& settings) {
   Runtime& runtime = store_.weights().runtime();
   PlannedStep planned(runtime, "train");
   StepValues values =
-      step_values(settings.iteration, config_.adam_beta1, config_.adam_beta2, double(batch.tokens()));
+      step_values(settings.update, config_.adam_beta1, config_.adam_beta2, double(tokens));
   values.lr = values.decoupled_lr = settings.lr;
   values.weight_decay = settings.weight_decay;
   values.loss_scale = settings.loss_scale;
@@ -55,10 +63,10 @@ void TrainStep::run(const BatchLoader& batch, const StepSettings& settings) {
   set(grad_scale_, settings.loss_scale * values.inverse_tokens);
 
   store_.begin_step();
-  for (int64_t k = 0; k < batch.shape().num_micro_batches; ++k) {
-    const ForwardContext context{
-        .seed = seed_, .step = settings.iteration, .first_sample = batch.first_sample(k)};
-    LmLoss loss = model_.loss(batch.micro_batch(k), grad_scale_, context);
+  for (size_t k = 0; k < micro_batches.size(); ++k) {
+    const ForwardContext context{.seed = seed_, .step = settings.iteration, .first_sample = first_sample};
+    first_sample += micro_batches[k].tokens.dim(1);
+    LmLoss loss = model_.loss(micro_batches[k], grad_scale_, context);
     kernels::sum(loss.loss_sum, {scalars_.slot(Slot::loss_sum), k == 0 ? 0.f : 1.f});
     backward(loss.loss_sum, one_);
   }

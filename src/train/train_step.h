@@ -14,7 +14,8 @@
 namespace phx {
 
 struct StepSettings {
-  int64_t iteration = 1;  // from 1; also the random step of dropout
+  int64_t iteration = 1;  // from 1: the step that random numbers are keyed by
+  int64_t update = 1;     // from 1: Adam's count of updates, this one included
   double lr = 0, weight_decay = 0;
   double loss_scale = 1;
   bool sticky_skip = true;
@@ -25,8 +26,11 @@ class TrainStep {
   TrainStep(GptModel& model, ParameterStore& store, Optimizer& optimizer, const OptimizerConfig& config,
             uint64_t seed);
 
-  // Enqueues the step on the loader's current global batch.
-  void run(const BatchLoader& batch, const StepSettings& settings);
+  // Enqueues the step on the given micro-batches, of which `tokens` count for the loss. Micro-batch k
+  // begins with global sample first_sample + k * its width.
+  void run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
+           const StepSettings& settings);
+  void run(const BatchLoader& loader, const StepSettings& settings);  // the loader's current batch
 
   // The oldest step not collected yet; waits for that one alone.
   StepResults collect() { return scalars_.collect(); }
