@@ -1,7 +1,10 @@
-# Each benchmarks/*.cpp is a program of its own: cmake --build <folder> --target cpu_lm_loss
+# Every benchmarks/NAME.cpp is a program bench_NAME; those named gpu_* exist in CUDA builds only.
 file(GLOB programs CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/benchmarks/*.cpp")
 foreach(program IN LISTS programs)
   get_filename_component(name "${program}" NAME_WE)
-  add_executable(${name} "${program}")
-  target_link_libraries(${name} PRIVATE phx_ops)
+  if(name MATCHES "^gpu_" AND NOT PHX_CUDA)
+    continue()
+  endif()
+  add_executable(bench_${name} "${program}")
+  target_link_libraries(bench_${name} PRIVATE phx_train)
 endforeach()

@@ -49,7 +49,7 @@ struct LoadedModel {
 
 void print_check(const std::string& text) {
   const StoryCheck check = check_story_text(text);
-  std::cout << fmt::format("\n{} of {} sentences obey the grammar, {} of {} sums are right\n", check.valid_sentences,
+  std::cout << fmt::format("\n{} of {} sentences obey the grammar, {} of {} sums are right\n", check.grammatical,
                            check.sentences, check.right_sums, check.sums);
 }
 

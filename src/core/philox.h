@@ -54,8 +54,10 @@ PHX_HD uint64_t philox_key(uint64_t seed, uint64_t site, uint64_t step) {
   return mix64(mix64(seed + 0x9E3779B97F4A7C15ull) ^ mix64(site) ^ (step * 0xD1342543DE82EF95ull));
 }
 
-// Uniform in (0, 1): 24 bits, never 0 or 1.
-PHX_HD float uniform_from(uint32_t bits) { return (float(bits >> 8) + 0.5f) * (1.f / 16777216.f); }
+// Uniform in (0, 1): the middles of 2^23 equal pieces, each exact in float, so never 0 or 1.
+PHX_HD float uniform_from(uint32_t bits) {
+  return (float(bits >> 9) + 0.5f) * (1.f / 8388608.f);
+}
 
 namespace detail {
 

@@ -52,7 +52,7 @@ MatmulProblem check(const Tensor& a, const Tensor& b, const MatmulOptions& optio
 void run(const Tensor& a, const Tensor& b, const MatmulOptions& options,
          const MatmulProblem& problem, const Sink& c) {
   if (c.tensor.numel() == 0) return;
-  if (problem.k == 0 && !options.bias.defined() && options.activation == Activation::none) {
+  if (problem.k == 0 && !options.bias.defined() && options.activation == MatmulActivation::none) {
     Tensor out = c.tensor;  // an expert without tokens: its weight's gradient is 0
     if (c.beta == 0.f) set_zero(out);
     return;

@@ -11,14 +11,14 @@
 
 namespace phx::kernels {
 
-enum class Activation : uint8_t { none, gelu };  // gelu: the tanh form
+enum class MatmulActivation : uint8_t { none, gelu };  // gelu: the tanh form
 
 struct MatmulOptions {
   bool transpose_a = false;  // a is stored [k, m]
   bool transpose_b = false;  // b is stored [n, k]: a weight [out, in]
   float alpha = 1.f;
   Tensor bias = {};  // [n] in c's dtype, or undefined
-  Activation activation = Activation::none;
+  MatmulActivation activation = MatmulActivation::none;
 };
 
 // a [m, k], b [k, n] (transposed if the options say so) -> c [m, n]. All dimensions but the last

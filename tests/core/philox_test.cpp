@@ -45,6 +45,13 @@ TEST(Philox, NormalsHaveTheMomentsAndTailsOfNormals) {
   EXPECT_NEAR(beyond3, n * 0.0026998, 5 * std::sqrt(n * 0.0027));
 }
 
+TEST(Philox, TheOutermostBitsStayInsideOfTheOpenInterval) {
+  EXPECT_GT(uniform_from(0), 0.f);
+  EXPECT_LT(uniform_from(~0u), 1.f);
+  EXPECT_NEAR(normal_from(~0u), 5.294f, 0.001f);  // the quantile at 1 - 2^-24
+  EXPECT_NEAR(normal_from(0), -5.294f, 0.001f);
+}
+
 TEST(Philox, NormalsInvertTheDistributionFunction) {
   for (uint32_t i = 0; i < 4096; ++i) {
     const uint32_t bits = i << 20 | 0x80000u;

@@ -10,7 +10,7 @@ namespace phx {
 namespace {
 
 using namespace phx::testing;
-using kernels::Activation;
+using kernels::MatmulActivation;
 using kernels::matmul;
 using kernels::matmul_batched;
 using kernels::MatmulOptions;
@@ -30,7 +30,7 @@ std::vector<double> plain(const Tensor& a, const Tensor& b, const MatmulOptions&
           sum += x[g * m * k + (options.transpose_a ? l * m + i : i * k + l)] *
                  y[g * k * n + (options.transpose_b ? j * k + l : l * n + j)];
         double v = options.alpha * sum + old[(g * m + i) * n + j] + bias[j];
-        if (options.activation == Activation::gelu)
+        if (options.activation == MatmulActivation::gelu)
           v *= 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
         c[(g * m + i) * n + j] = v;
       }
@@ -42,7 +42,7 @@ struct Case {
   int64_t batch = 1, m = 5, n = 7, k = 3;
   float alpha = 1.f, beta = 0.f;
   bool bias = false;
-  Activation activation = Activation::none;
+  MatmulActivation activation = MatmulActivation::none;
 };
 
 // All four transposes of a case on `device` against the definition.
@@ -111,7 +111,7 @@ TEST(Matmul, MatchesTheDefinitionInEveryTransposeAndType) {
       of.alpha = 0.5f;
       expect_matches_definition(of, test_device(), tolerance);
       of.bias = true;
-      of.activation = Activation::gelu;
+      of.activation = MatmulActivation::gelu;
       expect_matches_definition(of, test_device(), tolerance);
       of.batch = 3;
       expect_matches_definition(of, test_device(), tolerance);
@@ -221,7 +221,7 @@ PHX_CUDA_TEST(Matmul, CudaMatchesTheDefinitionAtOddSizes) {
       // by 2^-11 of its value.
       Case of{.dtype = dtype, .c_dtype = c_dtype, .m = 33, .n = 72, .k = 64, .bias = true};
       expect_matches_definition(of, device, tolerance);
-      of.activation = Activation::gelu;
+      of.activation = MatmulActivation::gelu;
       expect_matches_definition(of, device, tolerance + 0x1p-10);
     }
   }

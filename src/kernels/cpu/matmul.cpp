@@ -78,7 +78,7 @@ T gelu(T x) {
 // out[j] = activation(sum[j] + beta out[j] + bias[j]) over one row; sum may be out itself, with
 // beta 0.
 template <class Acc, class T>
-void finish_row(const Acc* sum, T* out, const T* bias, float beta, Activation activation,
+void finish_row(const Acc* sum, T* out, const T* bias, float beta, MatmulActivation activation,
                 int64_t n) {
   const bool keep = beta != 0.f;
   const auto value = [&](int64_t j) {
@@ -87,7 +87,7 @@ void finish_row(const Acc* sum, T* out, const T* bias, float beta, Activation ac
     if (bias != nullptr) v += Acc(bias[j]);
     return v;
   };
-  if (activation == Activation::gelu) {
+  if (activation == MatmulActivation::gelu) {
     for (int64_t j = 0; j < n; ++j) out[j] = T(gelu(value(j)));
   } else if (keep || bias != nullptr) {
     for (int64_t j = 0; j < n; ++j) out[j] = T(value(j));
@@ -118,7 +118,7 @@ void direct(const Tensor& a, const Tensor& b, const MatmulOptions& options,
       T* out = c.tensor.data<T>() + g * m * n;
       const Tile tile = panel(index % panels, panels, m, n);
       multiply<T>(left, right, k, T(options.alpha), T(c.beta), out, n, tile);
-      if (bias == nullptr && options.activation == Activation::none) continue;
+      if (bias == nullptr && options.activation == MatmulActivation::none) continue;
       for (int64_t i = tile.i0; i < tile.i1; ++i) {
         T* row = out + i * n + tile.j0;
         finish_row<T, T>(row, row, bias ? bias + tile.j0 : nullptr, 0.f, options.activation,

@@ -28,7 +28,7 @@ uint32_t alignment_of(const Tensor& x) {
 
 cublasLtEpilogue_t epilogue_of(const MatmulOptions& options) {
   const bool bias = options.bias.defined();
-  if (options.activation == Activation::gelu)
+  if (options.activation == MatmulActivation::gelu)
     return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
   return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }

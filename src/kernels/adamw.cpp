@@ -1,0 +1,35 @@
+#include "kernels/adamw.h"
+
+namespace phx::kernels {
+
+void adamw(const Tensor& grad, const Tensor& scalars, const AdamWOptions& options,
+           const AdamWBuffers& buffers) {
+  const auto& [weight, master, m, v] = buffers;
+  const int64_t n = grad.numel();
+  PHX_CHECK(weight.numel() == n && m.numel() == n && v.numel() == n &&
+                (!master.defined() || master.numel() == n),
+            "adamw: the gradient has ", n, " elements, the weight ", weight.numel(), ", m ",
+            m.numel(), ", v ", v.numel(), master.defined() ? ", the master " : "",
+            master.defined() ? str_cat(master.numel()) : "");
+  const DType acc = acc_dtype(weight.dtype());
+  PHX_CHECK(m.dtype() == acc && v.dtype() == acc && is_float(grad.dtype()) &&
+                acc_dtype(grad.dtype()) == acc,
+            "adamw: a weight of ", weight.dtype(), " has moments of ", acc,
+            " and a gradient no wider than it; they are ", m.dtype(), ", ", v.dtype(), " and ",
+            grad.dtype());
+  const bool own = !master.defined() && weight.dtype() == acc;
+  const bool separate =
+      master.defined() && master.dtype() == DType::f32 && size_of(weight.dtype()) == 2;
+  const bool split =
+      master.defined() && master.dtype() == DType::u16 && weight.dtype() == DType::bf16;
+  PHX_CHECK(own || separate || split, "adamw: a weight of ", weight.dtype(), " with ",
+            master.defined() ? str_cat("a master of ", master.dtype()) : "no master",
+            "; it is f32 or f64 with none, bf16 or f16 with f32, or bf16 with u16");
+  PHX_CHECK(scalars.shape() == Shape({kNumSlots}) && scalars.dtype() == DType::f64,
+            "adamw: the step's scalars should be [", kNumSlots, "] of f64, but they are ",
+            scalars.shape(), " of ", scalars.dtype());
+  if (n == 0) return;
+  PHX_DISPATCH(grad.device(), adamw, grad, scalars, options, buffers);
+}
+
+}  // namespace phx::kernels

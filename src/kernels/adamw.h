@@ -1,0 +1,62 @@
+// AdamW over flat buffers, one pass, with the step's numbers read on the device:
+//   g = grad * clip_factor
+//   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
+//   p = p - lr ( (m / bias_correction1) / (sqrt(v / bias_correction2) + eps) + weight_decay p )
+// If the slot `skip` is set, nothing is touched.
+#pragma once
+
+#include <cmath>
+
+#include "core/step_scalars.h"
+#include "kernels/dispatch.h"
+
+namespace phx::kernels {
+
+struct AdamWOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double decay = 1.0;  // times the step's weight_decay; 0 for norms and biases
+  Slot lr = Slot::lr;  // which learning rate
+};
+
+// What one call updates; all [n]. Three ways to keep the p of the formula:
+//   weight f32 (f64), master undefined   the weight is its own master
+//   weight bf16 or f16, master f32       the weight is the master, rounded to nearest even
+//   weight bf16, master u16              the master is put together from both (master_split.h)
+struct AdamWBuffers {
+  Tensor weight, master;
+  Tensor m, v;  // f32; f64 if the weight is
+};
+
+// grad [n]: f32, bf16 or f16; f64 if the weight is. scalars: StepScalars::tensor.
+PHX_KERNEL(void, adamw,
+           (const Tensor& grad, const Tensor& scalars, const AdamWOptions& options,
+            const AdamWBuffers& buffers))
+
+// The numbers of a call as the arithmetic wants them.
+template <class Acc>
+struct AdamWStep {
+  Acc grad_scale, lr, weight_decay, inverse_correction1, inverse_correction2;
+  Acc beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
+
+  PHX_HD AdamWStep(const double* slots, const AdamWOptions& options)
+      : grad_scale(Acc(slots[int(Slot::clip_factor)])),
+        lr(Acc(slots[int(options.lr)])),
+        weight_decay(Acc(slots[int(Slot::weight_decay)] * options.decay)),
+        inverse_correction1(Acc(1.0 / slots[int(Slot::bias_correction1)])),
+        inverse_correction2(Acc(1.0 / slots[int(Slot::bias_correction2)])),
+        beta1(Acc(options.beta1)),
+        one_minus_beta1(Acc(1.0 - options.beta1)),
+        beta2(Acc(options.beta2)),
+        one_minus_beta2(Acc(1.0 - options.beta2)),
+        eps(Acc(options.eps)) {}
+
+  PHX_HD void update(Acc grad, Acc& p, Acc& m, Acc& v) const {
+    const Acc g = grad * grad_scale;
+    m = beta1 * m + one_minus_beta1 * g;
+    v = beta2 * v + one_minus_beta2 * g * g;
+    const Acc direction = m * inverse_correction1 / (sqrt(v * inverse_correction2) + eps);
+    p -= lr * (direction + weight_decay * p);
+  }
+};
+
+}  // namespace phx::kernels

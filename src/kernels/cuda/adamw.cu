@@ -1,0 +1,126 @@
+#include "base/math.h"
+#include "core/cuda/check.h"
+#include "core/cuda/dispatch.cuh"
+#include "core/cuda/vector.cuh"
+#include "kernels/adamw.h"
+#include "kernels/adamw_masters.h"
+
+namespace phx::kernels::cuda {
+
+namespace {
+
+using phx::cuda::load;
+using phx::cuda::Pack;
+using phx::cuda::store;
+
+constexpr int kThreads = 256;
+constexpr int kWide = 4;  // 16 bytes of m and of v
+
+// The buffers of a master policy moved kWide elements at a time: the element's policy runs on
+// registers.
+template <class T>
+struct OwnVector {
+  OwnMaster<T> at;
+  Pack<T, kWide> weight;
+  __device__ void load_at(int64_t i) { weight = load<kWide>(at.weight + i); }
+  __device__ void store_at(int64_t i) { store(at.weight + i, weight); }
+  __device__ OwnMaster<T> local() { return {weight.at}; }
+};
+
+template <class W>
+struct SeparateVector {
+  SeparateMaster<W> at;
+  Pack<W, kWide> weight;
+  Pack<float, kWide> master;
+  __device__ void load_at(int64_t i) { master = load<kWide>(at.master + i); }
+  __device__ void store_at(int64_t i) {
+    store(at.weight + i, weight);
+    store(at.master + i, master);
+  }
+  __device__ SeparateMaster<W> local() { return {weight.at, master.at}; }
+};
+
+struct RemainderVector {
+  RemainderMaster at;
+  Pack<bf16, kWide> weight;
+  Pack<uint16_t, kWide> remainder;
+  __device__ void load_at(int64_t i) {
+    weight = load<kWide>(at.weight + i);
+    remainder = load<kWide>(at.remainder + i);
+  }
+  __device__ void store_at(int64_t i) {
+    store(at.weight + i, weight);
+    store(at.remainder + i, remainder);
+  }
+  __device__ RemainderMaster local() { return {weight.at, remainder.at}; }
+};
+
+template <class T>
+OwnVector<T> vector_of(const OwnMaster<T>& master) {
+  return {master, {}};
+}
+template <class W>
+SeparateVector<W> vector_of(const SeparateMaster<W>& master) {
+  return {master, {}, {}};
+}
+inline RemainderVector vector_of(const RemainderMaster& master) { return {master, {}, {}}; }
+
+template <class G, class Master>
+__device__ void update_one(const AdamWStep<float>& step, const G* g, const Master& master, float* m,
+                           float* v, int64_t i) {
+  float p = master.get(i);
+  step.update(float(g[i]), p, m[i], v[i]);
+  master.put(i, p);
+}
+
+// A thread kWide neighbouring elements; what is left over of n, or everything if a buffer is not
+// aligned, goes one by one. The step's numbers come from the device: the launch never waits.
+template <class G, class Vector>
+__global__ void adamw_kernel(const G* __restrict__ g, const double* __restrict__ slots,
+                             AdamWOptions options, Vector vector, float* __restrict__ m,
+                             float* __restrict__ v, int64_t n, bool aligned) {
+  if (slots[int(Slot::skip)] != 0) return;
+  const AdamWStep<float> step(slots, options);
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWide;
+  if (aligned && i + kWide <= n) {
+    const Pack<G, kWide> grad = load<kWide>(g + i);
+    Pack<float, kWide> new_m = load<kWide>(m + i), new_v = load<kWide>(v + i);
+    vector.load_at(i);
+    const auto local = vector.local();
+#pragma unroll
+    for (int j = 0; j < kWide; ++j) update_one(step, grad.at, local, new_m.at, new_v.at, j);
+    vector.store_at(i);
+    store(m + i, new_m);
+    store(v + i, new_v);
+  } else {
+    for (int64_t j = i; j < n && j < i + kWide; ++j) update_one(step, g, vector.at, m, v, j);
+  }
+}
+
+bool is_aligned(const Tensor& x) {
+  return !x.defined() || reinterpret_cast<uintptr_t>(x.raw()) % (kWide * size_of(x.dtype())) == 0;
+}
+
+}  // namespace
+
+void adamw(const Tensor& grad, const Tensor& scalars, const AdamWOptions& options,
+           const AdamWBuffers& buffers) {
+  const int64_t n = grad.numel();
+  const bool aligned = is_aligned(grad) && is_aligned(buffers.weight) &&
+                       is_aligned(buffers.master) && is_aligned(buffers.m) && is_aligned(buffers.v);
+  auto stream = static_cast<cudaStream_t>(grad.device().compute_stream());
+  with_master(buffers, [&](const auto master) {
+    if constexpr (std::is_same_v<std::remove_const_t<decltype(master)>, OwnMaster<double>>) {
+      throw_error("adamw on CUDA computes in f32, not f64");
+    } else {
+      for_gpu_dtype(grad.dtype(), [&]<class G>() {
+        adamw_kernel<<<unsigned(ceil_div(n, int64_t{kThreads} * kWide)), kThreads, 0, stream>>>(
+            grad.data<G>(), scalars.data<double>(), options, vector_of(master),
+            buffers.m.data<float>(), buffers.v.data<float>(), n, aligned);
+      });
+    }
+  });
+  PHX_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace phx::kernels::cuda
