@@ -1,7 +1,21 @@
-# base < core < kernels < ops < nn < transformer < models
-# beside them   data: core   optim: nn   checkpoint: optim
+# base < core < kernels < ops < nn < parallel < transformer < models
+# beside them   data: core   optim: parallel   checkpoint: optim
 # on top        train: all of these   cli: everything
 phx_room(base LINK fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp Threads::Threads)
 phx_room(core DEPENDS base)
 phx_room(kernels DEPENDS core LINK OpenBLAS::OpenBLAS)
 phx_room(ops DEPENDS kernels)
+phx_room(nn DEPENDS ops)
+phx_room(parallel DEPENDS nn)
+phx_room(transformer DEPENDS parallel)
+phx_room(models DEPENDS transformer)
+phx_room(data DEPENDS core)
+phx_room(optim DEPENDS parallel)
+phx_room(checkpoint DEPENDS optim)
+phx_room(train DEPENDS models optim data checkpoint)
+phx_room(cli DEPENDS train LINK CLI11::CLI11)
+target_compile_definitions(phx_cli PRIVATE PHX_VERSION="${PROJECT_VERSION}")
+
+add_executable(phalanx src/cli/main.cpp)
+target_link_libraries(phalanx PRIVATE phx_cli)
+install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -1,0 +1,82 @@
+// Where tokens come from and how they become samples.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/option_traits.h"
+
+namespace phx {
+
+struct Rule;
+
+struct DataConfig {
+  bool mock_data = false;
+  std::string token_file;
+  std::vector<std::string> data_path;
+  std::vector<std::string> train_data_path;
+  std::vector<std::string> valid_data_path;
+  std::vector<std::string> test_data_path;
+  std::string split = "969, 30, 1";
+  std::string data_cache_path;
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+  bool eod_mask_loss = false;
+
+  std::string tokenizer_type;
+  std::string tokenizer_model;
+  std::string vocab_file;
+  std::string merge_file;
+  std::string tiktoken_pattern;
+  int64_t tiktoken_num_special_tokens = 1000;
+  std::optional<int64_t> null_tokenizer_eod_id;
+  std::optional<int64_t> null_tokenizer_pad_id;
+
+  // Fractions for training, validation and test, from --split; they add up to 1.
+  std::array<double, 3> split_shares() const;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("mock-data", mock_data, "train on made-up tokens");
+    field("token-file", token_file, "raw token ids, in a file called .u16 or .i32", Own{});
+    field("data-path", data_path,
+          "token files without extension, each after its weight if several");
+    field("train-data-path", train_data_path, "the same for training alone");
+    field("valid-data-path", valid_data_path, "the same for validation alone");
+    field("test-data-path", test_data_path, "the same for the test alone");
+    field("split", split, "shares of --data-path for training, validation and test");
+    field("data-cache-path", data_cache_path, "folder for the sample indices",
+          DefaultIs{"beside the data"});
+    field("reset-position-ids", reset_position_ids, "count positions anew in every document");
+    field("reset-attention-mask", reset_attention_mask, "do not attend across documents");
+    field("eod-mask-loss", eod_mask_loss, "no loss on end-of-document tokens");
+    field("tokenizer-type", tokenizer_type,
+          "kind of tokenizer; ByteTokenizer is Phalanx's own: a token is a byte",
+          OneOf{{"ByteTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
+                 "GPTSentencePieceTokenizer", "HuggingFaceTokenizer", "Llama2Tokenizer",
+                 "TikTokenizer", "NullTokenizer"}},
+          Refuses{{{"BertWordPieceLowerCase", "BERT is not in this build"},
+                   {"BertWordPieceCase", "BERT is not in this build"},
+                   {"MultimodalTokenizer", "multimodal models are not in this build"},
+                   {"NullMultimodalTokenizer", "multimodal models are not in this build"},
+                   {"SFTTokenizer", "fine-tuning on chats is not in this build yet"}}});
+    field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
+    field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
+    field("merge-file", merge_file, "GPT-2 BPE: merges.txt");
+    field("tiktoken-pattern", tiktoken_pattern, "TikToken: how text is cut into words",
+          OneOf{{"v1", "v2"}});
+    field("tiktoken-num-special-tokens", tiktoken_num_special_tokens,
+          "TikToken: ids kept for special tokens", NotNegative{});
+    field("null-tokenizer-eod-id", null_tokenizer_eod_id, "no tokenizer: id that ends a document",
+          NotNegative{}, DefaultIs{"the last of the vocabulary"});
+    field("null-tokenizer-pad-id", null_tokenizer_pad_id, "no tokenizer: id of padding",
+          AtLeast{-1}, DefaultIs{"-1, no padding"});
+  }
+};
+
+std::vector<Rule> data_rules();
+
+}  // namespace phx

@@ -1,0 +1,119 @@
+#include "kernels/cuda/cublas_lt.h"
+
+#include "base/error.h"
+
+namespace phx::kernels::cuda {
+
+#define PHX_LT_FUNCTION(name) library_.function<decltype(&name)>(#name)
+
+CublasLt::CublasLt(Runtime&)
+    : library_("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so"}),
+      create_(PHX_LT_FUNCTION(cublasLtCreate)),
+      destroy_(PHX_LT_FUNCTION(cublasLtDestroy)),
+      matmul_(PHX_LT_FUNCTION(cublasLtMatmul)),
+      heuristic_(PHX_LT_FUNCTION(cublasLtMatmulAlgoGetHeuristic)),
+      desc_create_(PHX_LT_FUNCTION(cublasLtMatmulDescCreate)),
+      desc_destroy_(PHX_LT_FUNCTION(cublasLtMatmulDescDestroy)),
+      desc_set_(PHX_LT_FUNCTION(cublasLtMatmulDescSetAttribute)),
+      layout_create_(PHX_LT_FUNCTION(cublasLtMatrixLayoutCreate)),
+      layout_destroy_(PHX_LT_FUNCTION(cublasLtMatrixLayoutDestroy)),
+      layout_set_(PHX_LT_FUNCTION(cublasLtMatrixLayoutSetAttribute)),
+      preference_create_(PHX_LT_FUNCTION(cublasLtMatmulPreferenceCreate)),
+      preference_destroy_(PHX_LT_FUNCTION(cublasLtMatmulPreferenceDestroy)),
+      preference_set_(PHX_LT_FUNCTION(cublasLtMatmulPreferenceSetAttribute)),
+      status_string_(PHX_LT_FUNCTION(cublasLtGetStatusString)) {
+  check(create_(&handle_), "cublasLtCreate");
+}
+
+#undef PHX_LT_FUNCTION
+
+CublasLt::~CublasLt() {
+  for (auto& [problem, plan] : plans_) {
+    (void)layout_destroy_(plan.a);
+    (void)layout_destroy_(plan.b);
+    (void)layout_destroy_(plan.c);
+    (void)desc_destroy_(plan.matmul);
+  }
+  (void)destroy_(handle_);
+}
+
+void CublasLt::check(cublasStatus_t status, const char* call) const {
+  PHX_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: ", call,
+            " failed: ", status_string_(status));
+}
+
+CublasLt::Plan CublasLt::make_plan(const LtProblem& p, size_t workspace_bytes) {
+  Plan plan;
+  // f32 is full f32: TF32 would keep 10 bits of mantissa.
+  check(desc_create_(&plan.matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    check(desc_set_(plan.matmul, attribute, &value, sizeof(value)),
+          "cublasLtMatmulDescSetAttribute");
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+
+  const auto layout = [&](cudaDataType_t type, int64_t rows, int64_t columns) {
+    cublasLtMatrixLayout_t made = nullptr;
+    check(layout_create_(&made, type, uint64_t(rows), uint64_t(columns), rows),
+          "cublasLtMatrixLayoutCreate");
+    if (p.batch > 1) {
+      const auto count = int32_t(p.batch);
+      const int64_t stride = rows * columns;
+      check(layout_set_(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)),
+            "cublasLtMatrixLayoutSetAttribute");
+      check(layout_set_(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)),
+            "cublasLtMatrixLayoutSetAttribute");
+    }
+    return made;
+  };
+  plan.a = p.transpose_a ? layout(p.operand_type, p.k, p.m) : layout(p.operand_type, p.m, p.k);
+  plan.b = p.transpose_b ? layout(p.operand_type, p.n, p.k) : layout(p.operand_type, p.k, p.n);
+  plan.c = layout(p.out_type, p.m, p.n);
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(preference_create_(&preference), "cublasLtMatmulPreferenceCreate");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    check(preference_set_(preference, attribute, &value, sizeof(value)),
+          "cublasLtMatmulPreferenceSetAttribute");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace_bytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, p.align_a);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, p.align_b);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, p.align_c);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.align_c);
+  // A sum over k that is cut in pieces is put together in f32, never in the 16-bit output.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  cublasLtMatmulHeuristicResult_t first;
+  int found = 0;
+  const cublasStatus_t status = heuristic_(handle_, plan.matmul, plan.a, plan.b, plan.c, plan.c,
+                                           preference, 1, &first, &found);
+  (void)preference_destroy_(preference);
+  PHX_CHECK(status == CUBLAS_STATUS_SUCCESS && found > 0, "cuBLASLt has no algorithm for ", p.batch,
+            " x (", p.m, " x ", p.n, " x ", p.k, "), transposed ", p.transpose_a, p.transpose_b,
+            ", types ", int(p.operand_type), " to ", int(p.out_type), ", epilogue ",
+            int(p.epilogue), ", alignment ", p.align_a, "/", p.align_b, "/", p.align_c, ": ",
+            status_string_(status));
+  plan.algorithm = first.algo;
+  return plan;
+}
+
+void CublasLt::multiply(const LtProblem& problem, const Operands& operands, float alpha, float beta,
+                        const Workspace& workspace, cudaStream_t stream) {
+  auto found = plans_.find(problem);
+  if (found == plans_.end())
+    found = plans_.emplace(problem, make_plan(problem, workspace.bytes)).first;
+  const Plan& plan = found->second;
+  if (operands.bias != nullptr)
+    check(desc_set_(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias,
+                    sizeof(operands.bias)),
+          "cublasLtMatmulDescSetAttribute");
+  check(matmul_(handle_, plan.matmul, &alpha, operands.a, plan.a, operands.b, plan.b, &beta,
+                operands.c, plan.c, operands.c, plan.c, &plan.algorithm, workspace.data,
+                workspace.bytes, stream),
+        "cublasLtMatmul");
+}
+
+}  // namespace phx::kernels::cuda

@@ -1,0 +1,139 @@
+#include "core/cuda/check.h"
+#include "core/cuda/dispatch.cuh"
+#include "core/cuda/vector.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/row_blocks.h"
+#include "kernels/sums.h"
+
+namespace phx::kernels::cuda {
+
+namespace {
+
+using phx::cuda::load;
+using phx::cuda::Pack;
+
+constexpr int kThreads = 256;
+
+bool can_load(const void* data, int64_t n, int64_t bytes) {  // rows of n elements in 16 bytes each
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && n * bytes % 16 == 0;
+}
+
+// blockIdx.y is a block of rows; a thread goes down kWide neighbouring columns, so that a warp
+// reads whole lines.
+template <class T, int kWide>
+__global__ void column_sums_kernel(const T* __restrict__ x, float* __restrict__ sums, int64_t rows,
+                                   int64_t n) {
+  const int64_t column = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWide;
+  if (column >= n) return;
+  const int64_t begin = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
+  float total[kWide] = {};
+  for (int64_t row = begin; row < end; ++row) {
+    const Pack<T, kWide> in = load<kWide>(x + row * n + column);
+#pragma unroll
+    for (int j = 0; j < kWide; ++j) total[j] += float(in[j]);
+  }
+#pragma unroll
+  for (int j = 0; j < kWide; ++j) sums[blockIdx.y * n + column + j] = total[j];
+}
+
+// One thread a column, over the blocks in order.
+template <class Y>
+__global__ void add_blocks_kernel(const float* __restrict__ partial, Y* __restrict__ sums,
+                                  int64_t blocks, int64_t n, bool keep) {
+  const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (column >= n) return;
+  float total = keep ? float(sums[column]) : 0.f;
+  float blocks_total = 0.f;
+  for (int64_t block = 0; block < blocks; ++block) blocks_total += partial[block * n + column];
+  sums[column] = Y(total + blocks_total);
+}
+
+// Block i adds up the i-th piece of the vectors, the last one also what is left over of n.
+template <class T, int kWide>
+__global__ void sum_kernel(const T* __restrict__ x, double* __restrict__ parts, int64_t n,
+                           Term term) {
+  const int64_t vectors = n / kWide, block = blockIdx.x, blocks = gridDim.x;
+  const int64_t end = vectors * (block + 1) / blocks;
+  float total = 0.f;
+  for (int64_t i = vectors * block / blocks + threadIdx.x; i < end; i += kThreads) {
+    const Pack<T, kWide> in = load<kWide>(x + i * kWide);
+#pragma unroll
+    for (int j = 0; j < kWide; ++j) {
+      const float value = float(in[j]);
+      total += term == Term::square ? value * value : value;
+    }
+  }
+  if (block == blocks - 1 && vectors * kWide + threadIdx.x < n) {  // fewer than kWide are left
+    const float value = float(x[vectors * kWide + threadIdx.x]);
+    total += term == Term::square ? value * value : value;
+  }
+  total = phx::cuda::block_sum<kThreads>(total);
+  if (threadIdx.x == 0) parts[block] = double(total);
+}
+
+// One block: thread i adds up parts i, i + kThreads, ..; then a tree, the same one every time.
+template <class Y>
+__global__ void add_parts_kernel(const double* __restrict__ parts, Y* __restrict__ total,
+                                 int64_t blocks, bool keep) {
+  __shared__ double shared[kThreads];
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < blocks; i += kThreads) sum += parts[i];
+  shared[threadIdx.x] = sum;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) *total = Y((keep ? double(*total) : 0.0) + shared[0]);
+}
+
+}  // namespace
+
+void column_sums(const Tensor& x, Tensor& workspace, const Sink& sums) {
+  const int64_t n = x.dim(-1), rows = x.numel() / n, blocks = workspace.dim(0);
+  auto stream = static_cast<cudaStream_t>(x.device().compute_stream());
+  for_gpu_dtype(x.dtype(), [&]<class T>() {
+    constexpr int kWide = 16 / sizeof(T);
+    constexpr int kNarrowBlock = 64;  // few columns: more, smaller blocks
+    if (can_load(x.raw(), n, sizeof(T))) {
+      const dim3 grid(unsigned(ceil_div(n / kWide, kNarrowBlock)), unsigned(blocks));
+      column_sums_kernel<T, kWide>
+          <<<grid, kNarrowBlock, 0, stream>>>(x.data<T>(), workspace.data<float>(), rows, n);
+    } else {
+      const dim3 grid(unsigned(ceil_div(n, kNarrowBlock)), unsigned(blocks));
+      column_sums_kernel<T, 1>
+          <<<grid, kNarrowBlock, 0, stream>>>(x.data<T>(), workspace.data<float>(), rows, n);
+    }
+  });
+  PHX_CUDA_CHECK(cudaGetLastError());
+  for_gpu_dtype(sums.tensor.dtype(), [&]<class Y>() {
+    add_blocks_kernel<Y><<<unsigned(ceil_div(n, kThreads)), kThreads, 0, stream>>>(
+        workspace.data<float>(), sums.tensor.data<Y>(), blocks, n, sums.beta != 0.f);
+  });
+  PHX_CUDA_CHECK(cudaGetLastError());
+}
+
+void sum_all(const Tensor& x, Term term, Tensor& workspace, const Sink& total) {
+  const int64_t n = x.numel();
+  const auto blocks = unsigned(workspace.numel());
+  auto stream = static_cast<cudaStream_t>(x.device().compute_stream());
+  for_gpu_dtype(x.dtype(), [&]<class T>() {
+    constexpr int kWide = 16 / sizeof(T);
+    if (reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0)
+      sum_kernel<T, kWide>
+          <<<blocks, kThreads, 0, stream>>>(x.data<T>(), workspace.data<double>(), n, term);
+    else
+      sum_kernel<T, 1>
+          <<<blocks, kThreads, 0, stream>>>(x.data<T>(), workspace.data<double>(), n, term);
+  });
+  PHX_CUDA_CHECK(cudaGetLastError());
+  const bool keep = total.beta != 0.f;
+  if (total.tensor.dtype() == DType::f64)
+    add_parts_kernel<<<1, kThreads, 0, stream>>>(workspace.data<double>(),
+                                                 total.tensor.data<double>(), blocks, keep);
+  else
+    add_parts_kernel<<<1, kThreads, 0, stream>>>(workspace.data<double>(),
+                                                 total.tensor.data<float>(), blocks, keep);
+  PHX_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace phx::kernels::cuda

@@ -1,0 +1,40 @@
+// c = activation(alpha * op(a) op(b) + beta * c + bias): matrices by OpenBLAS on cpu, by cuBLASLt
+// on cuda. 16-bit operands multiply and add in f32 and are rounded once, when c is stored; f32 is
+// full f32, never TF32.
+//
+// The bits of c depend on shapes, dtypes and the machine alone, not on the number of threads: the
+// output is cut into tiles by shape, and each tile is one call to the library.
+#pragma once
+
+#include "core/autograd.h"
+#include "kernels/dispatch.h"
+
+namespace phx::kernels {
+
+enum class Activation : uint8_t { none, gelu };  // gelu: the tanh form
+
+struct MatmulOptions {
+  bool transpose_a = false;  // a is stored [k, m]
+  bool transpose_b = false;  // b is stored [n, k]: a weight [out, in]
+  float alpha = 1.f;
+  Tensor bias = {};  // [n] in c's dtype, or undefined
+  Activation activation = Activation::none;
+};
+
+// a [m, k], b [k, n] (transposed if the options say so) -> c [m, n]. All dimensions but the last
+// are taken as one: x [s, b, h] is a matrix [s * b, h]. a and b have one dtype; c has the same or
+// acc_dtype of it (main gradients).
+void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Sink& c);
+
+// a [g, m, k], b [g, k, n] -> c [g, m, n]: g products.
+void matmul_batched(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Sink& c);
+
+// What the devices get to see: the extents, read off and checked by the fronts above.
+struct MatmulProblem {
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+};
+PHX_KERNEL(void, matmul,
+           (const Tensor& a, const Tensor& b, const MatmulOptions& options,
+            const MatmulProblem& problem, Tensor& workspace, const Sink& c))
+
+}  // namespace phx::kernels

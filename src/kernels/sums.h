@@ -1,0 +1,24 @@
+// Sums in a fixed order: blocks cut by shape and device kind alone, then put together the same way
+// every time.
+#pragma once
+
+#include "core/autograd.h"
+#include "kernels/dispatch.h"
+
+namespace phx::kernels {
+
+// x [.., n] -> sums [n]: over all dimensions but the last. A bias's gradient.
+void column_sums(const Tensor& x, const Sink& sums);
+PHX_KERNEL(void, column_sums,
+           (const Tensor& x, Tensor& workspace, const Sink& sums))  // [blocks, n]
+
+// All elements of x -> total [1]; acc_dtype(x) or f64. Added up in f64 on cpu; on cuda a block adds
+// in f32, and the blocks are added in f64.
+void sum(const Tensor& x, const Sink& total);
+void sum_of_squares(const Tensor& x, const Sink& total);  // of gradients: the norm before its root
+
+enum class Term : uint8_t { value, square };
+PHX_KERNEL(void, sum_all,
+           (const Tensor& x, Term term, Tensor& workspace, const Sink& total))  // f64 [blocks]
+
+}  // namespace phx::kernels

@@ -1,0 +1,17 @@
+#include "ops/add.h"
+
+#include "core/autograd.h"
+#include "kernels/elementwise.h"
+
+namespace phx {
+
+Tensor add(const Tensor& a, const Tensor& b) {  // [..], [..] -> [..]
+  Tensor y = empty_like(a);
+  kernels::add(a, b, y);
+  return with_backward(y, {a, b}, [](const Tensor& dy, GradOut& grad) {
+    grad.pass(0, dy);
+    grad.pass(1, dy);
+  });
+}
+
+}  // namespace phx

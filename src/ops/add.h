@@ -1,0 +1,10 @@
+// The sum of two tensors: a residual connection.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace phx {
+
+Tensor add(const Tensor& a, const Tensor& b);  // [..], [..] -> [..]
+
+}  // namespace phx

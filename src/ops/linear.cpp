@@ -1,0 +1,30 @@
+#include "ops/linear.h"
+
+#include "core/autograd.h"
+#include "kernels/matmul.h"
+#include "kernels/sums.h"
+
+namespace phx {
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {  // [.., in] -> [.., out]
+  PHX_CHECK(x.rank() >= 1 && w.rank() == 2 && x.dim(-1) == w.dim(1), "linear: x is ", x.shape(),
+            ", so w should be [out, ", x.rank() ? x.dim(-1) : 0, "], but it is ", w.shape());
+  PHX_CHECK(!b.defined() || b.shape() == Shape({w.dim(0)}), "linear: w is ", w.shape(),
+            ", so b should be [", w.dim(0), "], but it is ", b.shape());
+  Tensor y = empty(x.shape().with_last(w.dim(0)), x.dtype(), x.device());
+  kernels::matmul(x, w, {.transpose_b = true, .bias = b.defined() ? b.detach() : Tensor()}, {y});
+
+  // A frozen weight needs no x in its backward: nothing is kept for it.
+  const Tensor saved = w.requires_grad() ? x.detach() : Tensor();
+  return with_backward(
+      y, {x, w, b},
+      [x = saved, w = w.detach(), has_bias = b.defined()](const Tensor& dy, GradOut& grad) {
+        if (grad.wants(0)) kernels::matmul(dy, w, {}, grad.add(0));  // [.., out] [out, in]
+        grad.later(1, [x, dy](const Sink& dw) {                      // [out, ..] [.., in]
+          kernels::matmul(dy, x, {.transpose_a = true}, dw);
+        });
+        if (has_bias) grad.later(2, [dy](const Sink& db) { kernels::column_sums(dy, db); });
+      });
+}
+
+}  // namespace phx

@@ -1,0 +1,16 @@
+#include "ops/scale.h"
+
+#include "core/autograd.h"
+#include "kernels/elementwise.h"
+
+namespace phx {
+
+Tensor scale(const Tensor& x, double factor) {  // [..] -> [..]
+  Tensor y = empty_like(x);
+  kernels::scale(x, factor, {y});
+  return with_backward(y, {x}, [factor](const Tensor& dy, GradOut& grad) {
+    kernels::scale(dy, factor, grad.add(0));
+  });
+}
+
+}  // namespace phx

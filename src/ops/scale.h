@@ -1,0 +1,10 @@
+// A tensor times a number.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace phx {
+
+Tensor scale(const Tensor& x, double factor);  // [..] -> [..]
+
+}  // namespace phx

@@ -1,0 +1,81 @@
+#include "optim/optimizer_config.h"
+
+#include <string>
+
+#include "base/error.h"
+#include "base/option_rules.h"
+
+namespace phx {
+namespace {
+
+std::string choice(const OptionSet& options, const char* name) {
+  return options.at(name).get().get<std::string>();
+}
+
+void check_weight_decay(const OptionSet& options, Problems& problems) {
+  const std::string style = choice(options, "weight-decay-incr-style");
+  for (const char* name : {"start-weight-decay", "end-weight-decay"}) {
+    const std::string flag = str_cat("--", name);
+    if (style == "constant" && options.active(name)) {
+      problems.push_back({ProblemKind::rule, flag,
+                          shown(options, name) + " needs a --weight-decay-incr-style that changes, "
+                                                 "but it is constant",
+                          "use --weight-decay-incr-style linear or cosine, or --weight-decay"});
+    }
+    if (style != "constant" && !options.active(name)) {
+      problems.push_back({ProblemKind::rule, flag,
+                          str_cat("--weight-decay-incr-style ", style, " requires ", flag),
+                          str_cat("add ", flag, ", or leave the style constant")});
+    }
+  }
+}
+
+void check_wsd(const OptionSet& options, Problems& problems) {
+  const bool wsd = choice(options, "lr-decay-style") == "WSD";
+  const bool length =
+      options.active("lr-wsd-decay-iters") || options.active("lr-wsd-decay-samples");
+  if (wsd && !length) {
+    problems.push_back({ProblemKind::rule, "--lr-decay-style",
+                        "--lr-decay-style WSD requires the length of its final fall",
+                        "add --lr-wsd-decay-iters or --lr-wsd-decay-samples"});
+  }
+  if (!wsd && length) {
+    problems.push_back({ProblemKind::rule, "--lr-wsd-decay-iters",
+                        str_cat("a WSD decay length has no effect with --lr-decay-style ",
+                                choice(options, "lr-decay-style")),
+                        "use --lr-decay-style WSD"});
+  }
+}
+
+// Zero is Megatron's way to say "no warm-up", so it excludes nothing.
+void check_one_warmup(const OptionSet& options, Problems& problems) {
+  std::string set;
+  int count = 0;
+  for (const char* name : {"lr-warmup-fraction", "lr-warmup-iters", "lr-warmup-samples"}) {
+    if (options.number(name).value_or(0) == 0) continue;
+    set += (count++ == 0 ? "" : " and ") + shown(options, name);
+  }
+  if (count > 1) {
+    problems.push_back({ProblemKind::rule, "--lr-warmup-iters",
+                        set + " exclude each other: warm-up has one length", "keep one of them"});
+  }
+}
+
+}  // namespace
+
+std::vector<Rule> optimizer_rules() {
+  return {
+      at_most("min-lr", "lr"),
+      at_most("lr-warmup-init", "lr"),
+      {"at most one of --lr-warmup-fraction, --lr-warmup-iters and --lr-warmup-samples",
+       check_one_warmup},
+      at_most_one({"override-opt-param-scheduler", "use-checkpoint-opt-param-scheduler"},
+                  "one of the two schedules has to win"),
+      {"--lr-decay-style WSD and its decay length go together", check_wsd},
+      {"--start-weight-decay and --end-weight-decay go with a style that changes",
+       check_weight_decay},
+      at_most("min-loss-scale", "initial-loss-scale"),
+  };
+}
+
+}  // namespace phx

@@ -1,0 +1,132 @@
+// How weights are updated: the optimizer, the learning rate over time, weight decay, clipping, and
+// the scaling of the loss in fp16. The lengths of schedules come in iterations or in samples, after
+// the run's own length (TrainConfig::train_iters or train_samples).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/option_traits.h"
+
+namespace phx {
+
+struct Rule;
+
+enum class OptimizerKind { adam, sgd };
+constexpr auto option_names(OptimizerKind) { return std::array{"adam", "sgd"}; }
+
+enum class LrDecayStyle { constant, linear, cosine, inverse_square_root, WSD };
+constexpr auto option_names(LrDecayStyle) {
+  return std::array{"constant", "linear", "cosine", "inverse-square-root", "WSD"};
+}
+
+enum class WsdDecayStyle { exponential, linear, cosine, minus_sqrt };
+constexpr auto option_names(WsdDecayStyle) {
+  return std::array{"exponential", "linear", "cosine", "minus_sqrt"};
+}
+
+enum class WeightDecayStyle { constant, linear, cosine };
+constexpr auto option_names(WeightDecayStyle) { return std::array{"constant", "linear", "cosine"}; }
+
+struct OptimizerConfig {
+  OptimizerKind optimizer = OptimizerKind::adam;
+  std::optional<double> lr;
+  double min_lr = 0.0;
+  LrDecayStyle lr_decay_style = LrDecayStyle::linear;
+  std::optional<int64_t> lr_decay_iters;
+  std::optional<int64_t> lr_decay_samples;
+  int64_t lr_warmup_iters = 0;
+  int64_t lr_warmup_samples = 0;
+  std::optional<double> lr_warmup_fraction;
+  double lr_warmup_init = 0.0;
+  WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::exponential;
+  std::optional<int64_t> lr_wsd_decay_iters;
+  std::optional<int64_t> lr_wsd_decay_samples;
+  bool override_opt_param_scheduler = false;
+  bool use_checkpoint_opt_param_scheduler = false;
+
+  double weight_decay = 0.01;
+  std::optional<double> start_weight_decay;
+  std::optional<double> end_weight_decay;
+  WeightDecayStyle weight_decay_incr_style = WeightDecayStyle::constant;
+  bool apply_wd_to_qk_layernorm = false;
+  double clip_grad = 1.0;
+
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_eps = 1e-8;
+  double sgd_momentum = 0.9;
+
+  std::optional<double> loss_scale;
+  double initial_loss_scale = 4294967296.0;  // 2^32
+  double min_loss_scale = 1.0;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
+
+  bool dynamic_loss_scale() const { return !loss_scale; }
+  double first_weight_decay() const { return start_weight_decay.value_or(weight_decay); }
+  double last_weight_decay() const { return end_weight_decay.value_or(weight_decay); }
+
+  template <class Field>
+  void each(Field&& field) {
+    const char* later = "this optimizer is not in this build yet";
+    field("optimizer", optimizer, "update rule",
+          Refuses{{{"muon", later},
+                   {"lion", later},
+                   {"soap", later},
+                   {"adaptive_muon", later},
+                   {"dist_muon", later}}});
+    field("lr", lr, "peak learning rate", Positive{}, Required{});
+    field("min-lr", min_lr, "learning rate never falls below this", NotNegative{});
+    field("lr-decay-style", lr_decay_style, "how the learning rate falls after warm-up");
+    field("lr-decay-iters", lr_decay_iters, "iterations until --min-lr, warm-up included",
+          Positive{}, DefaultIs{"--train-iters"});
+    field("lr-decay-samples", lr_decay_samples, "the same in samples", Positive{},
+          DefaultIs{"--train-samples"});
+    field("lr-warmup-iters", lr_warmup_iters, "iterations of linear warm-up", NotNegative{});
+    field("lr-warmup-samples", lr_warmup_samples, "the same in samples", NotNegative{});
+    field("lr-warmup-fraction", lr_warmup_fraction, "warm-up as a fraction of the decay's length",
+          FractionBelowOne{});
+    field("lr-warmup-init", lr_warmup_init, "learning rate that warm-up starts from",
+          NotNegative{});
+    field("lr-wsd-decay-style", lr_wsd_decay_style, "WSD: shape of the final fall");
+    field("lr-wsd-decay-iters", lr_wsd_decay_iters, "WSD: iterations of the final fall",
+          Positive{});
+    field("lr-wsd-decay-samples", lr_wsd_decay_samples, "the same in samples", Positive{});
+    field("override-opt-param-scheduler", override_opt_param_scheduler,
+          "on resume these schedules win over the checkpoint's", Alias{"override-lr-scheduler"});
+    field("use-checkpoint-opt-param-scheduler", use_checkpoint_opt_param_scheduler,
+          "on resume the checkpoint's schedules win over these",
+          Alias{"use-checkpoint-lr-scheduler"});
+
+    field("weight-decay", weight_decay, "decoupled weight decay, on matrices only", NotNegative{});
+    field("start-weight-decay", start_weight_decay, "weight decay at the first iteration",
+          NotNegative{});
+    field("end-weight-decay", end_weight_decay, "weight decay at the last iteration",
+          NotNegative{});
+    field("weight-decay-incr-style", weight_decay_incr_style, "how weight decay gets there");
+    field("apply-wd-to-qk-layernorm", apply_wd_to_qk_layernorm,
+          "decay also the weights of the q and k norms");
+    field("clip-grad", clip_grad, "largest norm of the whole gradient; 0 is no limit",
+          NotNegative{});
+
+    field("adam-beta1", adam_beta1, "Adam: memory of the gradient", FractionBelowOne{});
+    field("adam-beta2", adam_beta2, "Adam: memory of its square", FractionBelowOne{});
+    field("adam-eps", adam_eps, "Adam: added to the denominator", Positive{});
+    field("sgd-momentum", sgd_momentum, "SGD: memory of the gradient", FractionBelowOne{});
+
+    field("loss-scale", loss_scale, "fp16: fixed factor on the loss", Positive{},
+          DefaultIs{"dynamic"});
+    field("initial-loss-scale", initial_loss_scale, "fp16: first dynamic factor", Positive{});
+    field("min-loss-scale", min_loss_scale, "fp16: least dynamic factor", Positive{});
+    field("loss-scale-window", loss_scale_window, "fp16: good steps before the factor doubles",
+          Positive{});
+    field("hysteresis", hysteresis, "fp16: overflows before the factor halves", Positive{});
+  }
+};
+
+std::vector<Rule> optimizer_rules();
+
+}  // namespace phx

@@ -1,0 +1,98 @@
+// A run: how long, in which batches and precision, what is recomputed, evaluated, logged and saved.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/option_traits.h"
+
+namespace phx {
+
+struct Rule;
+
+enum class Precision { fp32, bf16, fp16, fp64 };
+
+enum class DeviceChoice { automatic, cpu, cuda };
+constexpr auto option_names(DeviceChoice) { return std::array{"auto", "cpu", "cuda"}; }
+
+enum class RecomputeGranularity { full, selective };
+constexpr auto option_names(RecomputeGranularity) { return std::array{"full", "selective"}; }
+
+enum class RecomputeMethod { uniform, block };
+constexpr auto option_names(RecomputeMethod) { return std::array{"uniform", "block"}; }
+
+struct TrainConfig {
+  // Length and batches.
+  int64_t micro_batch_size = 0;
+  std::optional<int64_t> global_batch_size;
+  std::optional<int64_t> train_iters;
+  std::optional<int64_t> train_samples;
+  std::optional<int64_t> exit_interval;
+  std::optional<int64_t> exit_duration_in_mins;
+  bool exit_signal_handler = false;
+  int64_t seed = 1234;
+
+  // Where and in which numbers.
+  bool bf16 = false;
+  bool fp16 = false;
+  bool fp64 = false;
+  DeviceChoice device = DeviceChoice::automatic;
+  int64_t threads = 0;
+  bool deterministic_mode = false;
+  bool check_for_nan_in_loss_and_grad = true;
+  bool arena = true;
+
+  // Recompute.
+  std::optional<RecomputeGranularity> recompute_granularity;
+  std::optional<RecomputeMethod> recompute_method;
+  std::optional<int64_t> recompute_num_layers;
+  std::vector<std::string> recompute_modules;
+
+  // Evaluation.
+  int64_t eval_iters = 100;
+  std::optional<int64_t> eval_interval;
+  bool skip_train = false;
+
+  // Logs.
+  int64_t log_interval = 100;
+  bool log_throughput = false;
+  bool log_params_norm = false;
+  bool log_num_zeros_in_grad = false;
+  std::string tensorboard_dir;
+  int64_t tensorboard_log_interval = 1;
+  std::string metrics_file;
+  bool check_args = false;
+
+  // Checkpoints.
+  std::string save;
+  std::string load;
+  std::optional<int64_t> save_interval;
+  std::optional<int64_t> save_retain_interval;
+  bool save_optim = true;
+  bool load_optim = true;
+  bool finetune = false;
+  std::string pretrained_checkpoint;
+  std::optional<int64_t> ckpt_step;
+  bool exit_on_missing_checkpoint = false;
+
+  Precision precision() const;
+  int64_t global_batch(
+      int64_t data_parallel = 1) const;  // Megatron's default: one micro-batch each
+  int64_t num_micro_batches(int64_t data_parallel = 1) const;
+  int64_t iterations() const;  // from --train-iters, or --train-samples and the global batch
+  bool recompute_core_attention() const;  // selective, with core_attn among the modules
+
+  void resolve();  // writes what unset fields come to into the fields
+
+  template <class Field>
+  void each(Field&& field);  // train/train_fields.h
+};
+
+std::vector<Rule> train_rules();
+
+}  // namespace phx
+
+#include "train/train_fields.h"

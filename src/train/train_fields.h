@@ -1,0 +1,87 @@
+// The fields of TrainConfig as options. Included by train_config.h.
+#pragma once
+
+#include "train/train_config.h"
+
+namespace phx {
+
+template <class Field>
+void TrainConfig::each(Field&& field) {
+  field("micro-batch-size", micro_batch_size, "sequences in one forward pass", Positive{},
+        Required{});
+  field("global-batch-size", global_batch_size, "sequences in one optimizer step", Positive{},
+        DefaultIs{"one micro-batch a data-parallel rank"});
+  field("train-iters", train_iters, "optimizer steps of the run", NotNegative{});
+  field("train-samples", train_samples, "or its length in sequences", Positive{});
+  field("exit-interval", exit_interval, "stop at the first iteration divisible by this",
+        Positive{});
+  field("exit-duration-in-mins", exit_duration_in_mins, "save and stop after so many minutes",
+        Positive{});
+  field("exit-signal-handler", exit_signal_handler, "on SIGTERM save and stop, with status 3");
+  field("seed", seed, "seed of all randomness", NotNegative{});
+
+  field("bf16", bf16, "weights and activations in bfloat16, masters in fp32");
+  field("fp16", fp16, "weights and activations in half precision, with loss scaling");
+  field("fp64", fp64, "everything in double precision: slow, for proofs", Own{});
+  field("device", device, "where to train; auto takes a GPU when there is one", Own{});
+  field("threads", threads, "CPU threads; 0 is one a core", NotNegative{}, Own{});
+  field("deterministic-mode", deterministic_mode, "the same bits every time, also on GPUs");
+  field("check-for-nan-in-loss-and-grad", check_for_nan_in_loss_and_grad,
+        "go on after a loss or gradient that is not finite",
+        OffSwitch{"no-check-for-nan-in-loss-and-grad"},
+        OffSwitch{"disable-check-for-nan-in-loss-and-grad"});
+  field("arena", arena, "keep the plain allocator instead of replaying a planned arena", Own{});
+
+  field("recompute-granularity", recompute_granularity,
+        "recompute whole layers, or only some modules, in the backward",
+        Means{"recompute-activations", "selective"});
+  field("recompute-method", recompute_method,
+        "full: units of equal size, or single layers from the start");
+  field("recompute-num-layers", recompute_num_layers,
+        "full: layers in a unit (uniform), or layers recomputed (block)", Positive{});
+  const char* other_model = "it is part of a model that is not in this build yet";
+  field("recompute-modules", recompute_modules, "selective: what is recomputed",
+        OneOf{{"core_attn", "mlp"}}, DefaultIs{"core_attn"},
+        Refuses{{{"layernorm", "it is not in this build yet"},
+                 {"moe_act", other_model},
+                 {"mla_up_proj", other_model},
+                 {"moe", other_model},
+                 {"shared_experts", other_model},
+                 {"gdn_norm_out", other_model},
+                 {"gdp_in_proj", other_model},
+                 {"gdp_qkv", other_model},
+                 {"mhc", other_model}}});
+
+  field("eval-iters", eval_iters, "global batches in one evaluation", NotNegative{});
+  field("eval-interval", eval_interval, "iterations between evaluations; without it there are none",
+        Positive{});
+  field("skip-train", skip_train, "evaluate only");
+
+  field("log-interval", log_interval, "iterations between lines of the log", Positive{});
+  field("log-throughput", log_throughput, "say also how many TFLOP/s the run achieves");
+  field("log-params-norm", log_params_norm, "say also the norm of all weights");
+  field("log-num-zeros-in-grad", log_num_zeros_in_grad, "say also how many gradients are zero");
+  field("tensorboard-dir", tensorboard_dir, "write TensorBoard events into this folder");
+  field("tensorboard-log-interval", tensorboard_log_interval, "iterations between its events",
+        Positive{});
+  field("metrics-file", metrics_file, "append one JSON object an iteration to this file", Own{});
+  field("check-args", check_args, "check and print the options, then stop", Own{});
+
+  field("save", save, "folder to save checkpoints into");
+  field("load", load, "folder to resume from");
+  field("save-interval", save_interval, "iterations between checkpoints", Positive{},
+        Alias{"persistent-save-interval"});
+  field("save-retain-interval", save_retain_interval,
+        "keep only checkpoints at multiples of this, and the newest", Positive{});
+  field("save-optim", save_optim, "save weights only");
+  field("load-optim", load_optim, "load weights and iteration only");
+  field("finetune", finetune, "load weights only and start at iteration 0");
+  field("pretrained-checkpoint", pretrained_checkpoint,
+        "weights to start from when --load holds no checkpoint");
+  field("ckpt-step", ckpt_step, "load the checkpoint of this iteration", Positive{},
+        DefaultIs{"the newest"});
+  field("exit-on-missing-checkpoint", exit_on_missing_checkpoint,
+        "fail when --load holds no checkpoint, instead of starting anew");
+}
+
+}  // namespace phx

@@ -1,0 +1,209 @@
+#include "transformer/transformer_config.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/math.h"
+#include "base/option_rules.h"
+#include "base/option_values.h"
+
+namespace phx {
+
+WindowSize WindowSize::parse(const std::string& text) {
+  std::string inner = text;
+  if (inner.size() >= 2 && inner.front() == '(' && inner.back() == ')') {
+    inner = inner.substr(1, inner.size() - 2);
+  }
+  const size_t comma = inner.find(',');
+  PHX_CHECK(comma != std::string::npos, "is not a window: two numbers as in 127,0");
+  std::string right = inner.substr(comma + 1);
+  right.erase(0, right.find_first_not_of(' '));
+  WindowSize window;
+  try {
+    window = {parse_integer(inner.substr(0, comma)), parse_integer(right)};
+  } catch (const Error&) {
+    throw_error("is not a window: two numbers as in 127,0");
+  }
+  PHX_CHECK(window.left >= -1 && window.right >= -1,
+            "is not a window: each number is -1 (no limit) or more");
+  return window;
+}
+
+int64_t TransformerConfig::ffn_size() const {
+  if (ffn_hidden_size) return *ffn_hidden_size;
+  if (!gated()) return 4 * hidden_size;
+  // Two thirds, so that the gated MLP has as many weights as the plain one; in doubles as Megatron
+  // computes it, because the rounding is part of the shape.
+  const double width = static_cast<double>(4 * hidden_size) * 2 / 3 / 64;
+  return static_cast<int64_t>(width) * 64;
+}
+
+int64_t TransformerConfig::head_dim() const {
+  if (kv_channels) return *kv_channels;
+  PHX_CHECK(num_attention_heads > 0, "--num-attention-heads ", num_attention_heads,
+            " should be positive");
+  return hidden_size / num_attention_heads;
+}
+
+int64_t TransformerConfig::query_groups() const {
+  return group_query_attention ? num_query_groups : num_attention_heads;
+}
+
+int64_t TransformerConfig::padded_vocab(int64_t tp) const {
+  if (padded_vocab_size) return *padded_vocab_size;
+  PHX_CHECK(vocab_size.has_value(), "the vocabulary's size is not known: set --vocab-size");
+  return round_up(*vocab_size, make_vocab_size_divisible_by * tp);
+}
+
+double TransformerConfig::softmax_scale() const {
+  return 1.0 / std::sqrt(query_scale.value_or(static_cast<double>(head_dim())));
+}
+
+MlpActivation TransformerConfig::activation() const {
+  if (swiglu) return MlpActivation::swiglu;
+  if (geglu) return MlpActivation::geglu_tanh;
+  if (squared_relu) return MlpActivation::squared_relu;
+  return openai_gelu ? MlpActivation::gelu_tanh : MlpActivation::gelu;
+}
+
+int64_t TransformerConfig::rotary_dim() const {
+  const int64_t dim = static_cast<int64_t>(static_cast<double>(head_dim()) * rotary_percent);
+  return dim / 2 * 2;
+}
+
+std::optional<WindowSize> TransformerConfig::layer_window(int64_t layer) const {
+  if (!window_size || !window_attn_skip_freq) return window_size;
+  const FrequencyPattern& freq = *window_attn_skip_freq;
+  const bool windowed = freq.is_list() ? freq.list.at(static_cast<size_t>(layer)) != 0
+                                       : (layer + 1) % freq.every != 0;
+  return windowed ? window_size : std::nullopt;
+}
+
+bool TransformerConfig::layer_uses_rope(int64_t layer) const {
+  if (position_embedding_type != PositionEmbedding::rope &&
+      position_embedding_type != PositionEmbedding::yarn) {
+    return false;
+  }
+  if (!no_rope_freq) return true;
+  const bool skipped = no_rope_freq->is_list()
+                           ? no_rope_freq->list.at(static_cast<size_t>(layer)) != 0
+                           : (layer + 1) % no_rope_freq->every == 0;
+  return !skipped;
+}
+
+double TransformerConfig::layer_rotary_base(int64_t layer) const {
+  return rotary_base_local && layer_window(layer) ? *rotary_base_local : rotary_base;
+}
+
+bool TransformerConfig::layer_stretches_rope(int64_t layer) const {
+  return !(rotary_base_local && layer_window(layer));
+}
+
+void TransformerConfig::resolve() {
+  ffn_hidden_size = ffn_size();
+  kv_channels = head_dim();
+  num_query_groups = query_groups();
+  embedding_init_method_std = embedding_std();
+  if (vocab_size || padded_vocab_size) padded_vocab_size = padded_vocab();
+}
+
+namespace {
+
+Problem problem(const std::string& name, std::string text, std::string hint) {
+  return {ProblemKind::rule, "--" + name, std::move(text), std::move(hint)};
+}
+
+void check_head_size(const OptionSet& options, Problems& problems) {
+  if (!options.active("kv-channels")) {
+    divides("num-attention-heads", "hidden-size").check(options, problems);
+  }
+}
+
+void check_query_groups(const OptionSet& options, Problems& problems) {
+  const auto groups = static_cast<int64_t>(options.number("num-query-groups").value_or(0));
+  const auto heads = static_cast<int64_t>(options.number("num-attention-heads").value_or(0));
+  if (groups < 1 || heads < 1) return;
+  if (options.active("group-query-attention")) {
+    if (heads % groups == 0) return;
+    std::string fitting;
+    for (int64_t g = 1; g <= heads; ++g) {
+      if (heads % g == 0) fitting += str_cat(fitting.empty() ? "" : ", ", g);
+    }
+    problems.push_back(problem(
+        "num-query-groups",
+        str_cat("--num-query-groups ", groups, " does not divide --num-attention-heads ", heads),
+        str_cat("these do: ", fitting)));
+  } else if (options.active("num-query-groups") && groups != 1 && groups != heads) {
+    problems.push_back(problem(
+        "num-query-groups",
+        str_cat("--num-query-groups ", groups, " has no effect without --group-query-attention"),
+        "add --group-query-attention, or leave --num-query-groups out"));
+  }
+}
+
+void check_pattern(const char* name, const OptionSet& options, Problems& problems) {
+  const nlohmann::json value = options.at(name).get();
+  const auto layers = static_cast<int64_t>(options.number("num-layers").value_or(0));
+  if (value.is_null() || layers < 1) return;
+  const FrequencyPattern pattern = FrequencyPattern::parse(value.get<std::string>());
+  const auto entries = static_cast<int64_t>(pattern.list.size());
+  if (!pattern.is_list() || entries == layers) return;
+  problems.push_back(problem(name,
+                             str_cat("--", name, " ", pattern.text(), " has ", entries,
+                                     " entries, but --num-layers is ", layers),
+                             "a list has one entry a layer"));
+}
+
+void check_yarn(const OptionSet& options, Problems& problems) {
+  const std::string type = options.at("position-embedding-type").get().get<std::string>();
+  if (type == "yarn" && !options.active("yarn-original-max-position-embeddings")) {
+    problems.push_back(problem("yarn-original-max-position-embeddings",
+                               "--position-embedding-type yarn requires "
+                               "--yarn-original-max-position-embeddings: YaRN stretches from there",
+                               "it is the context length that the model was first trained with"));
+  }
+  for (const char* name : {"use-rope-scaling", "rotary-base-local", "no-rope-freq"}) {
+    if (!options.active(name) || type == "rope" || type == "yarn") continue;
+    problems.push_back(problem(
+        name, str_cat(shown(options, name), " has no effect with --position-embedding-type ", type),
+        "use --position-embedding-type rope"));
+  }
+  if (type == "yarn" && options.active("use-rope-scaling")) {
+    problems.push_back(problem("use-rope-scaling",
+                               "--use-rope-scaling and --position-embedding-type yarn exclude each "
+                               "other: both stretch the rotary frequencies",
+                               "keep one of the two"));
+  }
+}
+
+void check_vocabulary(const OptionSet& options, Problems& problems) {
+  const auto padded = options.number("padded-vocab-size"), size = options.number("vocab-size");
+  if (!padded || !size || *padded >= *size) return;
+  problems.push_back(problem(
+      "padded-vocab-size",
+      str_cat(shown(options, "padded-vocab-size"), " is less than ", shown(options, "vocab-size")),
+      "leave --padded-vocab-size out, and it is computed"));
+}
+
+}  // namespace
+
+std::vector<Rule> transformer_rules() {
+  return {
+      {"--hidden-size is a multiple of --num-attention-heads, unless --kv-channels is given",
+       check_head_size},
+      {"--num-query-groups divides --num-attention-heads", check_query_groups},
+      at_most("seq-length", "max-position-embeddings"),
+      at_most_one({"swiglu", "geglu", "squared-relu", "openai-gelu"},
+                  "an MLP has one activation function"),
+      requires_option("window-attn-skip-freq", "window-size", "it says which layers have a window"),
+      requires_option("rotary-base-local", "window-size", "it is for layers with a window"),
+      {"--window-attn-skip-freq has one entry a layer",
+       [](const OptionSet& o, Problems& p) { check_pattern("window-attn-skip-freq", o, p); }},
+      {"--no-rope-freq has one entry a layer",
+       [](const OptionSet& o, Problems& p) { check_pattern("no-rope-freq", o, p); }},
+      {"what concerns rotation needs --position-embedding-type rope or yarn", check_yarn},
+      {"--padded-vocab-size is at least --vocab-size", check_vocabulary},
+  };
+}
+
+}  // namespace phx

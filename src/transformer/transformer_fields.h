@@ -1,0 +1,109 @@
+// The fields of TransformerConfig as options. Included by transformer_config.h.
+#pragma once
+
+#include "transformer/transformer_config.h"
+
+namespace phx {
+
+template <class Field>
+void TransformerConfig::each(Field&& field) {
+  field("num-layers", num_layers, "transformer layers", Positive{}, Required{});
+  field("hidden-size", hidden_size, "width h of the residual stream", Positive{}, Required{});
+  field("ffn-hidden-size", ffn_hidden_size, "inner width of the MLP, of one half when gated",
+        Positive{}, DefaultIs{"4h; gated: 8h/3 rounded down to a multiple of 64"});
+  field("num-attention-heads", num_attention_heads, "query heads", Positive{}, Required{});
+  field("group-query-attention", group_query_attention, "let query heads share key/value heads");
+  field("num-query-groups", num_query_groups, "key/value heads, with --group-query-attention",
+        Positive{});
+  field("kv-channels", kv_channels, "head size d", Positive{}, DefaultIs{"h / heads"});
+  field("seq-length", seq_length, "tokens in a training sequence", Positive{}, Required{},
+        Alias{"encoder-seq-length"});
+  field("max-position-embeddings", max_position_embeddings,
+        "positions the model knows; at least --seq-length", Positive{}, Required{});
+  field("vocab-size", vocab_size, "tokens of the vocabulary, before padding", Positive{},
+        DefaultIs{"the tokenizer's"});
+  field("padded-vocab-size", padded_vocab_size, "rows of the embedding, padding included",
+        Positive{}, DefaultIs{"--vocab-size rounded up"});
+  field("make-vocab-size-divisible-by", make_vocab_size_divisible_by,
+        "the vocabulary is padded to a multiple of this times tensor parallel", Positive{});
+  field("untie-embeddings-and-output-weights", untie_embeddings_and_output_weights,
+        "give the output layer its own weights");
+
+  field("position-embedding-type", position_embedding_type, "how positions enter the model",
+        Means{"use-rotary-position-embeddings", "rope"},
+        Refuses{{{"mrope", "multimodal positions are not in this build yet"},
+                 {"relative", "T5's relative bias is not in this build"}}});
+  field("rotary-base", rotary_base, "base of the rotary frequencies", Positive{});
+  field("rotary-base-local", rotary_base_local,
+        "base of the rotary frequencies in windowed layers (Gemma-3)", Positive{}, Own{},
+        DefaultIs{"--rotary-base"});
+  field("rotary-percent", rotary_percent, "fraction of the head that is rotated",
+        InRange{0.0, 1.0});
+  field("rotary-interleaved", rotary_interleaved, "rotate even/odd pairs instead of halves");
+  field("rotary-seq-len-interpolation-factor", rotary_seq_len_interpolation_factor,
+        "divide positions by this", Positive{});
+  field("use-rope-scaling", use_rope_scaling, "stretch low rotary frequencies as Llama 3.1 does");
+  field("rope-scaling-factor", rope_scaling_factor, "factor of that stretching", Positive{});
+  field("rope-scaling-low-freq-factor", rope_scaling_low_freq_factor,
+        "below original length / this many turns a frequency is stretched in full", Positive{},
+        Own{});
+  field("rope-scaling-high-freq-factor", rope_scaling_high_freq_factor,
+        "above original length / this many turns a frequency is left alone", Positive{}, Own{});
+  field("rope-scaling-original-max-position-embeddings",
+        rope_scaling_original_max_position_embeddings, "context length before the stretching",
+        Positive{}, Own{});
+  field("rotary-scaling-factor", rotary_scaling_factor, "YaRN: how far the context is stretched",
+        AtLeast{1.0}, Alias{"yarn-rotary-scaling-factor"});
+  field("yarn-original-max-position-embeddings", yarn_original_max_position_embeddings,
+        "YaRN: context length before the stretching", Positive{},
+        Alias{"original-max-position-embeddings"});
+  field("yarn-beta-fast", yarn_beta_fast, "YaRN: turns above which a frequency is left alone",
+        Positive{}, Alias{"beta-fast"});
+  field("yarn-beta-slow", yarn_beta_slow,
+        "YaRN: turns below which a frequency is stretched in full", Positive{}, Alias{"beta-slow"});
+  field("mscale", mscale, "YaRN: weight of the attention magnitude", NotNegative{},
+        Alias{"yarn-mscale"});
+  field("mscale-all-dim", mscale_all_dim, "YaRN: the same over all channels", NotNegative{},
+        Alias{"yarn-mscale-all-dim"});
+  field("no-rope-freq", no_rope_freq,
+        "layers without rotation: every N-th, or a list with 1 = none");
+
+  field("normalization", normalization, "kind of norm");
+  field("norm-epsilon", norm_epsilon, "added to the variance", Positive{},
+        Alias{"layernorm-epsilon"});
+  field("apply-layernorm-1p", apply_layernorm_1p, "keep gamma as its distance from one");
+  field("qk-layernorm", qk_layernorm, "normalise every head of q and k");
+  field("post-layernorms", post_layernorms,
+        "normalise also what attention and MLP add to the residual stream (Gemma)", Own{});
+
+  field("swiglu", swiglu, "MLP gated by SiLU");
+  field("geglu", geglu, "MLP gated by the tanh form of GELU (Gemma)", Own{});
+  field("squared-relu", squared_relu, "MLP with ReLU squared");
+  field("openai-gelu", openai_gelu, "MLP with the tanh form of GELU");
+
+  field("add-bias-linear", add_bias_linear, "linear layers without biases",
+        OffSwitch{"disable-bias-linear"});
+  field("add-qkv-bias", add_qkv_bias, "bias on the QKV projection even without the others");
+
+  field("window-size", window_size, "sliding window of attention: keys to the left and right");
+  field("window-attn-skip-freq", window_attn_skip_freq,
+        "layers with full attention: every N-th, or a list with 1 = window");
+  field("query-scale", query_scale,
+        "divide attention scores by the root of this, not of the head size (Gemma)", Positive{},
+        Own{}, DefaultIs{"head size"});
+  field("attn-logit-softcapping", attn_logit_softcapping,
+        "squash attention scores into this range by tanh (Gemma-2)", Positive{}, Own{});
+  field("final-logit-softcapping", final_logit_softcapping,
+        "squash the logits into this range by tanh (Gemma-2)", Positive{}, Own{});
+  field("embedding-scale", embedding_scale, "factor on embeddings (Gemma: the root of h)",
+        Positive{}, Own{});
+
+  field("attention-dropout", attention_dropout, "dropout on attention weights", FractionBelowOne{});
+  field("hidden-dropout", hidden_dropout, "dropout on what joins the residual stream",
+        FractionBelowOne{});
+  field("init-method-std", init_method_std, "sigma of the initial weights", Positive{});
+  field("embedding-init-method-std", embedding_init_method_std, "the same for the embedding",
+        Positive{}, DefaultIs{"--init-method-std"});
+}
+
+}  // namespace phx
