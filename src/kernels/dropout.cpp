@@ -7,7 +7,7 @@ namespace phx::kernels {
 
 DropoutMask dropout_mask(const Tensor& x, double p, const RandomSite& site) {
   return {.key = philox_key(site.seed, site.site, uint64_t(site.step)),
-          .b = narrow<uint32_t>(x.rank() == 3 ? x.dim(1) : 1),
+          .b = uint32_t(narrow<int>(x.rank() == 3 ? x.dim(1) : 1)),
           .first_sample = site.first_sample,
           .first_position = site.first_position,
           .split = site.split,

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/dropout.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -85,6 +86,28 @@ TEST(Activation, GradientsMatchFiniteDifferences) {
     expect_gradients_match(plain(kind), {randn({3, 2, 7}, Seed{1})});
     expect_gradients_match(gated(kind), {randn({3, 2, 10}, Seed{1})});
   }
+}
+
+// The second backward adds to the gradient of the first.
+Function used_twice(bool with_gate) {
+  return [with_gate](std::span<const Tensor> in) {
+    const Tensor& x = in[0];
+    return with_gate ? bias_dropout_add(swiglu(x), geglu(x), Tensor(), 0, {})
+                     : bias_dropout_add(activate(x, Activation::gelu),
+                                        activate(x, Activation::silu), Tensor(), 0, {});
+  };
+}
+
+TEST(Activation, AddsToAGradientThatIsThere) {
+  for (bool with_gate : {false, true})
+    expect_gradients_match(used_twice(with_gate), {randn({3, 2, 10}, Seed{1})});
+}
+
+PHX_CUDA_TEST(Activation, CudaAddsToAGradientThatIsThere) {
+  for (bool with_gate : {false, true})
+    for (int64_t f : {14, 128})  // f32: a few units of 2^-24
+      expect_cuda_matches_cpu(used_twice(with_gate), {randn({37, 3, f}, Seed{1}, DType::f32)},
+                              1e-6);
 }
 
 TEST(Activation, MetaAllocatesLikeCpu) {

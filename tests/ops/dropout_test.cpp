@@ -71,6 +71,26 @@ TEST(Dropout, GradientsMatchFiniteDifferences) {
                          {randn({3, 2, 9}, Seed{1})});
 }
 
+// The second backward adds to the gradient of the first.
+Function used_twice() {
+  return [](std::span<const Tensor> in) {
+    RandomSite other = kSite;
+    other.site = 12;
+    return bias_dropout_add(dropout(in[0], 0.4, kSite), in[0], in[1], 0.3, other);
+  };
+}
+
+TEST(Dropout, AddsToAGradientThatIsThere) {
+  expect_gradients_match(used_twice(), {randn({3, 2, 9}, Seed{1}), randn({9}, Seed{2})});
+}
+
+PHX_CUDA_TEST(Dropout, CudaAddsToAGradientThatIsThere) {
+  for (int64_t h : {7, 64})  // f32: the bias's sum in another order
+    expect_cuda_matches_cpu(
+        used_twice(), {randn({37, 3, h}, Seed{1}, DType::f32), randn({h}, Seed{2}, DType::f32)},
+        1e-6);
+}
+
 TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
   const Tensor x = randn({3, 2, 9}, Seed{1}), y = randn({3, 2, 9}, Seed{2});
   const Tensor bias = randn({9}, Seed{3});

@@ -45,6 +45,18 @@ TEST(Embedding, RowsOfSeveralRanksAddUpToTheWhole) {
   EXPECT_EQ(sum, to_values(whole.output));
 }
 
+PHX_CUDA_TEST(Embedding, CudaBackwardAddsToTheSinkInOneRounding) {
+  const Device device = cuda_test_runtime().device();
+  const Tensor ids = from_ints(std::vector<int64_t>(256, 1), {256}, DType::i64, device);
+  const Tensor dy = from_values(std::vector<double>(256, 1.0 / 512), {256, 1}, DType::bf16, device);
+  for (float beta : {0.f, 1.f}) {
+    const Tensor dtable = from_values(std::vector<double>{7, 1, 8}, {3, 1}, DType::f32, device);
+    kernels::embedding_backward(ids, dy, {}, {dtable, beta});
+    EXPECT_EQ(to_values(dtable),
+              beta == 0.f ? (std::vector<double>{0, 0.5, 0}) : (std::vector<double>{7, 1.5, 8}));
+  }
+}
+
 TEST(Embedding, BackwardAddsToTheSinkInOneRounding) {
   // 1 + 256 times 2^-9 in bf16: added one by one nothing would ever arrive.
   const Tensor ids = from_ints(std::vector<int64_t>(256, 1), {256}, DType::i64, test_device());

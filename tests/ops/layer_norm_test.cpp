@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/dropout.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -38,6 +39,31 @@ TEST(LayerNorm, GradientsMatchFiniteDifferences) {
     expect_gradients_match(norm({.zero_centred = zero_centred}),
                            {randn({3, 2, 8}, Seed{1}), randn({8}, Seed{2})});
   }
+}
+
+// The second backward adds to the gradients of the first.
+Function used_twice() {
+  return [](std::span<const Tensor> in) {
+    const Tensor y = layer_norm(in[0], in[1], in[2]);
+    return bias_dropout_add(y, layer_norm(in[0], in[1], in[2], {.zero_centred = true}), Tensor(), 0,
+                            {});
+  };
+}
+
+TEST(LayerNorm, AddsToGradientsThatAreThere) {
+  expect_gradients_match(used_twice(),
+                         {randn({19, 2, 8}, Seed{1}), randn({8}, Seed{2}), randn({8}, Seed{3})});
+}
+
+PHX_CUDA_TEST(LayerNorm, CudaAddsToGradientsThatAreThere) {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t h : {7, 288, 4096}) {
+      // Several roundings to 8 bits in bf16: two outputs, two gradients and their sums.
+      expect_cuda_matches_cpu(used_twice(),
+                              {randn({37, 3, h}, Seed{1}, dtype), randn({h}, Seed{2}, dtype),
+                               randn({h}, Seed{3}, dtype)},
+                              dtype == DType::f32 ? 1e-5 : 3e-2);
+    }
 }
 
 TEST(LayerNorm, MetaAllocatesLikeCpu) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/dropout.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -35,6 +36,28 @@ TEST(RmsNorm, GradientsMatchFiniteDifferences) {
         },
         {randn({3, 2, 8}, Seed{1}), randn({8}, Seed{2})});  // [s, b, h], [h]
   }
+}
+
+// The second backward adds to the gradients of the first.
+Function used_twice() {
+  return [](std::span<const Tensor> in) {
+    const Tensor y = rms_norm(in[0], in[1]);
+    return bias_dropout_add(y, rms_norm(in[0], in[1], {.zero_centred = true}), Tensor(), 0, {});
+  };
+}
+
+TEST(RmsNorm, AddsToGradientsThatAreThere) {
+  expect_gradients_match(used_twice(), {randn({19, 2, 8}, Seed{1}), randn({8}, Seed{2})});
+}
+
+PHX_CUDA_TEST(RmsNorm, CudaAddsToGradientsThatAreThere) {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t h : {7, 288, 4096}) {
+      // Several roundings to 8 bits in bf16: two outputs, two gradients and their sums.
+      expect_cuda_matches_cpu(used_twice(),
+                              {randn({37, 3, h}, Seed{1}, dtype), randn({h}, Seed{2}, dtype)},
+                              dtype == DType::f32 ? 1e-5 : 3e-2);
+    }
 }
 
 TEST(RmsNorm, MetaAllocatesLikeCpu) {

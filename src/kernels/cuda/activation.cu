@@ -133,7 +133,7 @@ void activate_gated(const Tensor& x, Activation kind, Tensor& y) {
   if (x.numel() == 0) return;
   const int64_t f = y.dim(-1);
   for_kernels(x.dtype(), kind, vectorizable(f, x, y), [&]<class T, Activation kKind, int kWide>() {
-    const auto count = narrow<uint32_t>(y.numel() / kWide);
+    const auto count = count32(y.numel() / kWide);
     gated_kernel<T, kKind, kWide><<<blocks_for(count, kThreads), kThreads, 0, stream_of(x)>>>(
         x.data<T>(), y.data<T>(), count, uint32_t(f / kWide));
   });
@@ -144,7 +144,7 @@ void activate_gated_backward(const Tensor& x, const Tensor& dy, Activation kind,
   const int64_t f = dy.dim(-1);
   for_kernels(x.dtype(), kind, vectorizable(f, x, dy, dx.tensor),
               [&]<class T, Activation kKind, int kWide>() {
-                const auto count = narrow<uint32_t>(dy.numel() / kWide);
+                const auto count = count32(dy.numel() / kWide);
                 gated_backward_kernel<T, kKind, kWide>
                     <<<blocks_for(count, kThreads), kThreads, 0, stream_of(x)>>>(
                         x.data<T>(), dy.data<T>(), dx.tensor.data<T>(), count, uint32_t(f / kWide),

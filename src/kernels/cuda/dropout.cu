@@ -36,11 +36,14 @@ __device__ __forceinline__ float masked(float value, float factor) {
 // Four elements in one access, or as many as the row still has.
 template <class T, bool kVectors>
 __device__ __forceinline__ Pack<T, kQuad> load_quad(const T* from, int count) {
-  if constexpr (kVectors) return load<kQuad>(from);
-  Pack<T, kQuad> values;
+  if constexpr (kVectors) {
+    return load<kQuad>(from);
+  } else {
+    Pack<T, kQuad> values;
 #pragma unroll
-  for (int j = 0; j < kQuad; ++j) values[j] = j < count ? from[j] : T(0.f);
-  return values;
+    for (int j = 0; j < kQuad; ++j) values[j] = j < count ? from[j] : T(0.f);
+    return values;
+  }
 }
 
 template <class T, bool kVectors>
@@ -138,11 +141,10 @@ void for_kernels(DType dtype, bool vectors, F&& f) {
 void dropout(const Tensor& x, double p, const RandomSite& site, const Sink& y) {
   if (x.numel() == 0) return;
   const int h = narrow<int>(x.dim(-1));
-  const auto rows = narrow<uint32_t>(x.numel() / h);
-  const auto quads = uint32_t(ceil_div(h, kQuad));
+  const uint32_t rows = count32(x.numel() / h), quads = count32(ceil_div(h, kQuad));
   for_kernels(x.dtype(), vectorizable(h, x, y.tensor), [&]<class T, bool kVectors>() {
     dropout_kernel<T, kVectors>
-        <<<blocks_for(int64_t{rows} * quads, kThreads), kThreads, 0, stream_of(x)>>>(
+        <<<blocks_for(count32(int64_t{rows} * quads), kThreads), kThreads, 0, stream_of(x)>>>(
             x.data<T>(), y.tensor.data<T>(), dropout_mask(x, p, site), float(dropout_scale(p)),
             rows, quads, h, y.beta != 0.f);
   });
@@ -152,11 +154,10 @@ void bias_dropout_add(const Tensor& x, const Tensor& y, const Tensor& bias, doub
                       const RandomSite& site, Tensor& out) {
   if (x.numel() == 0) return;
   const int h = narrow<int>(x.dim(-1));
-  const auto rows = narrow<uint32_t>(x.numel() / h);
-  const auto quads = uint32_t(ceil_div(h, kQuad));
+  const uint32_t rows = count32(x.numel() / h), quads = count32(ceil_div(h, kQuad));
   for_kernels(x.dtype(), vectorizable(h, x, y, bias, out), [&]<class T, bool kVectors>() {
     bias_dropout_add_kernel<T, kVectors>
-        <<<blocks_for(int64_t{rows} * quads, kThreads), kThreads, 0, stream_of(x)>>>(
+        <<<blocks_for(count32(int64_t{rows} * quads), kThreads), kThreads, 0, stream_of(x)>>>(
             x.data<T>(), y.data<T>(), bias.defined() ? bias.data<T>() : nullptr, out.data<T>(),
             dropout_mask(x, p, site), float(dropout_scale(p)), rows, quads, h);
   });
@@ -165,7 +166,7 @@ void bias_dropout_add(const Tensor& x, const Tensor& y, const Tensor& bias, doub
 void dropout_bias_backward(const Tensor& dout, double p, const RandomSite& site, Tensor& workspace,
                            const Sink& dbias) {
   const int h = narrow<int>(dout.dim(-1));
-  const auto quads = uint32_t(ceil_div(h, kQuad));
+  const uint32_t quads = count32(ceil_div(h, kQuad));
   const dim3 grid(blocks_for(quads, kColumnThreads), blocks_for(workspace.dim(0), 1));
   for_kernels(dout.dtype(), vectorizable(h, dout), [&]<class T, bool kVectors>() {
     dropout_bias_kernel<T, kVectors><<<grid, kColumnThreads, 0, stream_of(dout)>>>(

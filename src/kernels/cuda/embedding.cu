@@ -31,7 +31,7 @@ LocalRow local_rows(const Tensor& ids, const EmbeddingOptions& options, int64_t 
   return {.wide = wide ? ids.data<int64_t>() : nullptr,
           .slim = wide ? nullptr : ids.data<int32_t>(),
           .first_row = options.first_row,
-          .rows = narrow<uint32_t>(rows)};
+          .rows = count32(rows)};
 }
 
 // A thread takes kWide neighbouring channels of one output row; per_row of them make a row.
@@ -75,16 +75,26 @@ __global__ void __launch_bounds__(kThreads)
   const int first = int(blockIdx.x), column = int(blockIdx.y * kThreads + threadIdx.x) * kWide;
   const uint32_t row = keys[first];
   if (row >= rows || (first > 0 && keys[first - 1] == row) || column >= h) return;
+  // The last token of the run, by steps that double and then halve.
+  int last = first, step = 1;
+  for (; last + step < n && keys[last + step] == row; step *= 2) last += step;
+  for (step /= 2; step > 0; step /= 2)
+    if (last + step < n && keys[last + step] == row) last += step;
+
   float sums[kWide] = {};
-  for (int i = first; i < n && keys[i] == row; ++i) {
+#pragma unroll 4
+  for (int i = first; i <= last; ++i) {
     const Pack<T, kWide> d = load<kWide>(dy + int64_t{tokens[i]} * h + column);
 #pragma unroll
     for (int j = 0; j < kWide; ++j) sums[j] += float(d[j]);
   }
-  Y* out = dtable + int64_t{row} * h + column;
+  Y* to = dtable + int64_t{row} * h + column;
+  Pack<Y, kWide> out;
+  if (keep) out = load<kWide>(to);
 #pragma unroll
   for (int j = 0; j < kWide; ++j)
     out[j] = Y(keep ? float(out[j]) + sums[j] * scale : sums[j] * scale);
+  store(to, out);
 }
 
 // f<kWide>()
@@ -103,7 +113,7 @@ void embedding(const Tensor& table, const Tensor& ids, const EmbeddingOptions& o
   const int64_t h = table.dim(1);
   for_gpu_dtype(table.dtype(), [&]<class T>() {
     for_width<T>(vectorizable(h, table, y), [&]<int kWide>() {
-      const auto count = narrow<uint32_t>(y.numel() / kWide);
+      const auto count = count32(y.numel() / kWide);
       gather_kernel<T, kWide><<<blocks_for(count, kThreads), kThreads, 0, stream_of(y)>>>(
           table.data<T>(), local_rows(ids, options, table.dim(0)), float(options.scale),
           y.data<T>(), count, uint32_t(h / kWide));
@@ -143,7 +153,7 @@ void embedding_backward(const Tensor& ids, const Tensor& dy, const EmbeddingOpti
 
   for_gpu_dtype(dy.dtype(), [&]<class T>() {
     for_gpu_dtype(out.dtype(), [&]<class Y>() {
-      for_width<T>(vectorizable(h, dy), [&]<int kWide>() {
+      for_width<T>(vectorizable(h, dy, out), [&]<int kWide>() {
         const dim3 grid(unsigned(n), blocks_for(ceil_div(h, kWide), kThreads));
         scatter_kernel<T, Y, kWide><<<grid, kThreads, 0, stream>>>(
             sorted_keys, sorted_tokens, n, dy.data<T>(), float(options.scale), out.data<Y>(),

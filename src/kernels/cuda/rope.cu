@@ -46,21 +46,26 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(T* __restrict__ x, RopeA
       store(channels + pair, low);
       store(channels + a.pairs + pair, high);
     } else {
-      constexpr int kAccess = kWide == 1 ? 1 : 2 * kWide;  // single elements need no alignment
-      Pack<T, kAccess> parts[2 * kWide / kAccess];
-#pragma unroll
-      for (int k = 0; k < 2 * kWide / kAccess; ++k)
-        parts[k] = load<kAccess>(channels + 2 * pair + k * kAccess);
-      T* values = &parts[0][0];
+      T* both = channels + 2 * pair;
+      Pack<T, 2 * kWide> values;
+      if constexpr (kWide == 1) {  // single elements need no alignment
+        values[0] = both[0];
+        values[1] = both[1];
+      } else {
+        values = load<2 * kWide>(both);
+      }
 #pragma unroll
       for (int j = 0; j < kWide; ++j) {
         const float p = float(values[2 * j]), q = float(values[2 * j + 1]), s = a.sign * sine[j];
         values[2 * j] = T(p * cosine[j] - q * s);
         values[2 * j + 1] = T(q * cosine[j] + p * s);
       }
-#pragma unroll
-      for (int k = 0; k < 2 * kWide / kAccess; ++k)
-        store(channels + 2 * pair + k * kAccess, parts[k]);
+      if constexpr (kWide == 1) {
+        both[0] = values[0];
+        both[1] = values[1];
+      } else {
+        store(both, values);
+      }
     }
   }
 }
