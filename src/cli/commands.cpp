@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "base/options.h"
+#include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
+#include "cli/generate_command.h"
+#include "cli/plot_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
 
@@ -36,6 +39,9 @@ std::span<const Command> commands() {
   static const Command list[] = {
       {"pretrain", "train or evaluate a model, with Megatron's flags or a YAML recipe",
        run_pretrain},
+      {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
+      {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
+      {"generate", "sample text from a checkpoint", run_generate},
       {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
   };
   return list;

@@ -57,7 +57,7 @@ int run_plot(std::span<const std::string> args) {
   app.add_option("--loss", loss, "which loss of the metrics")->capture_default_str();
   app.add_option("--reference", references, "a horizontal line, as LABEL=VALUE; may be repeated");
   app.add_option("--smoothing", plot.smoothing,
-                 "half-life of the strong line's average, as a share of the run; 0 for none")
+                 "share of the points to either side that the strong line averages; 0 for none")
       ->check(CLI::Range(0., 1.))
       ->capture_default_str();
   app.footer(

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/option_rules.h"
 #include "cli/megatron_catalogue.h"
+#include "data/byte_tokenizer.h"
 
 namespace phx {
 namespace {
@@ -62,10 +63,18 @@ void check_recomputed_layers(const OptionSet& options, Problems& problems) {
 }
 
 void check_vocabulary(const OptionSet& options, Problems& problems) {
-  if (options.active("vocab-size")) return;
+  const bool bytes = options.at("tokenizer-type").get() == "ByteTokenizer";
+  if (bytes && options.number("vocab-size").value_or(ByteTokenizer::kVocabSize) <
+                   ByteTokenizer::kVocabSize) {
+    add(problems, "vocab-size",
+        str_cat(shown(options, "vocab-size"), " is too small for --tokenizer-type ByteTokenizer, ",
+                "which has ", ByteTokenizer::kVocabSize, " tokens"),
+        "leave --vocab-size out");
+  }
+  if (bytes || options.active("vocab-size")) return;
   const bool tokenizer = options.active("tokenizer-model") || options.active("vocab-file");
-  const bool null = options.at("tokenizer-type").get() == "NullTokenizer";
-  if (tokenizer && !null) return;
+  const std::string type = options.at("tokenizer-type").get().get<std::string>();
+  if (tokenizer && type != "NullTokenizer") return;
   add(problems, "vocab-size", "--vocab-size is required when no tokenizer tells it",
       "add --vocab-size, or --tokenizer-model, or --vocab-file and --merge-file");
 }
@@ -147,6 +156,9 @@ ParseResult parse_pretrain(std::span<const std::string> args) {
   set.check(pretrain_rules(), result.report);
   note_idle(set, result.options, result.report);
   if (result.report.ok()) {
+    if (result.options.data.tokenizer_type == "ByteTokenizer" && !result.options.model.vocab_size) {
+      result.options.model.vocab_size = ByteTokenizer::kVocabSize;
+    }
     result.options.model.resolve();
     result.options.train.resolve();
   }

@@ -1,12 +1,80 @@
 #include "cli/train_main.h"
 
+#include <iostream>
+#include <thread>
+
 #include "base/error.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "cli/exit_codes.h"
+#include "train/trainer.h"
 
 namespace phx {
 
-int train_main(const PretrainOptions&) {
-  throw_error(
-      "train_main: the training loop is not in this build; --check-args checks the options");
+namespace {
+
+// Options that the registry knows and this build's loop does not act on yet: an error, never a shrug.
+void refuse_what_the_loop_lacks(const PretrainOptions& options) {
+  std::string lacking;
+  const auto lack = [&](bool given, const char* flag, const char* instead) {
+    if (given) lacking += str_cat("\n  ", flag, ": ", instead);
+  };
+  const DataConfig& data = options.data;
+  lack(!data.data_path.empty() || !data.train_data_path.empty(), "--data-path",
+       "Megatron's .bin/.idx files are not read yet; use --token-file or --mock-data");
+  lack(data.reset_position_ids, "--reset-position-ids", "not in this build yet");
+  lack(data.reset_attention_mask, "--reset-attention-mask", "not in this build yet");
+  lack(data.eod_mask_loss, "--eod-mask-loss", "not in this build yet");
+  lack(options.train.save_retain_interval.has_value(), "--save-retain-interval", "not in this build yet");
+  lack(options.train.log_params_norm, "--log-params-norm", "not in this build yet");
+  lack(options.train.log_num_zeros_in_grad, "--log-num-zeros-in-grad", "not in this build yet");
+  lack(options.optim.optimizer != OptimizerKind::adam, "--optimizer", "only adam is in this build");
+  PHX_CHECK(lacking.empty(), "these options cannot be honoured:", lacking);
+}
+
+}  // namespace
+
+RuntimeOptions runtime_options(const TrainConfig& train) {
+  RuntimeOptions options;
+  std::string why;
+  const bool cuda = train.device == DeviceChoice::cuda ||
+                    (train.device == DeviceChoice::automatic && cuda_available(&why));
+  if (train.device == DeviceChoice::cuda)
+    PHX_CHECK(cuda_available(&why), "--device cuda: ", why, "\n  hint: --device cpu");
+  options.kind = cuda ? DeviceKind::cuda : DeviceKind::cpu;
+  options.threads = train.threads > 0 ? int(train.threads) : int(std::max(1u, std::thread::hardware_concurrency()));
+  options.deterministic = train.deterministic_mode;
+  return options;
+}
+
+int train_main(const PretrainOptions& options) {
+  refuse_what_the_loop_lacks(options);
+  const auto terminal = std::make_shared<Terminal>();
+  log_to(terminal, LogLevel::info);
+
+  Runtime runtime(runtime_options(options.train));
+  terminal->print(str_cat("device: ", runtime.description(),
+                          runtime.kind() == DeviceKind::cpu ? str_cat(", ", runtime.threads().size(), " threads") : "",
+                          ", weights in ", model_dtype(options.train.precision())));
+  const RunConfig config{.model = options.model,
+                         .optim = options.optim,
+                         .train = options.train,
+                         .data = options.data,
+                         .json = options.to_json().dump()};
+  Session session(config, runtime.device());
+  terminal->print(str_cat("model: ", format_thousands(session.store.num_elements()), " parameters; data: ",
+                          session.data_description));
+  if (!options.train.save.empty()) {
+    make_folder(options.train.save);
+    write_file(Path(options.train.save) / "options.json", options.to_json().dump(2) + "\n");
+  }
+  Trainer trainer(session, *terminal);
+  switch (trainer.run()) {
+    case RunEnd::finished:
+    case RunEnd::stopped_early: return kExitDone;
+    case RunEnd::stopped_by_signal: return kExitSignal;
+  }
+  return kExitDone;
 }
 
 }  // namespace phx

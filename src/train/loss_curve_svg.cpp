@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string_view>
 
@@ -87,6 +88,10 @@ Points finite_points(const Points& points) {
     if (std::isfinite(point.first) && std::isfinite(point.second)) result.push_back(point);
   }
   return result;
+}
+
+int64_t radius_of(const LossPlot& plot, const Points& points) {
+  return std::llround(plot.smoothing * static_cast<double>(points.size()));
 }
 
 Frame make_frame(const LossPlot& plot) {
@@ -197,7 +202,7 @@ void draw_curve(const LossPlot& plot, const LossCurve& curve, std::string_view c
   const Points raw = finite_points(curve.points);
   if (plot.smoothing > 0.) {
     line(raw, 0.35, 1.);
-    line(smoothed(raw, plot.smoothing * static_cast<double>(raw.size())), 1., 2.2);
+    line(smoothed(raw, radius_of(plot, raw)), 1., 2.2);
   } else {
     line(raw, 1., 2.);
   }
@@ -223,9 +228,8 @@ std::vector<LegendRow> legend_rows(const LossPlot& plot) {
     const std::string_view colour = kColours[i % kColours.size()];
     const Points raw = finite_points(curve.points), dots = finite_points(curve.validation);
     if (!raw.empty()) {
-      const double half_life = plot.smoothing * static_cast<double>(raw.size());
-      rows.push_back(
-          {fmt::format("{}: {:.3f}", curve.label, smoothed(raw, half_life).back().second), colour});
+      const double last = smoothed(raw, radius_of(plot, raw)).back().second;
+      rows.push_back({fmt::format("{}: {:.3f}", curve.label, last), colour});
     }
     if (!dots.empty()) {
       rows.push_back(
@@ -291,23 +295,17 @@ std::vector<double> round_ticks(double low, double high, int count) {
 }
 
 std::vector<std::pair<double, double>> smoothed(std::span<const std::pair<double, double>> points,
-                                                double half_life) {
-  const double keep = half_life > 0. ? std::exp2(-1. / half_life) : 0.;
-  Points result(points.size());
-  std::vector<double> weights(points.size(), 0.);
-  // The sums to the left of each point with the point itself, then those to the right without it.
-  double sum = 0., weight = 0.;
-  for (size_t i = 0; i < points.size(); ++i) {
-    sum = keep * sum + points[i].second;
-    weight = keep * weight + 1.;
-    result[i] = {points[i].first, sum};
-    weights[i] = weight;
-  }
-  sum = weight = 0.;
-  for (size_t i = points.size(); i-- > 0;) {
-    result[i].second = (result[i].second + sum) / (weights[i] + weight);
-    sum = keep * (sum + points[i].second);
-    weight = keep * (weight + 1.);
+                                                int64_t radius) {
+  Points result(points.begin(), points.end());
+  const int64_t n = static_cast<int64_t>(points.size());
+  std::vector<double> sums(points.size() + 1, 0.);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int64_t i = 0; i < n; ++i) sums[i + 1] = sums[i] + result[i].second;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t reach = std::min(radius, i);
+      const int64_t begin = i - reach, end = std::min(i + reach + 1, n);
+      result[i].second = (sums[end] - sums[begin]) / static_cast<double>(end - begin);
+    }
   }
   return result;
 }

@@ -2,6 +2,7 @@
 // shows in a README as it does in a browser.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,7 +27,7 @@ struct LossPlot {
   std::string y_label = "loss";
   std::vector<LossCurve> curves = {};
   std::vector<ReferenceLine> references = {};  // horizontal and dashed
-  // The half-life of the strong line's average, as a share of the points. 0 draws the raw line
+  // The strong line averages this share of the points to either side, twice. 0 draws the raw line
   // alone.
   double smoothing = 0.01;
   int width = 960, height = 540;
@@ -38,9 +39,10 @@ std::string draw_loss_plot(const LossPlot& plot);
 // ten, about `count` of them, all inside.
 std::vector<double> round_ticks(double low, double high, int count);
 
-// An average over both sides, so that a falling curve does not lag: a point d places away weighs
-// 2^(-d / half_life).
+// Each value becomes the mean of those up to `radius` places away, twice. The window is narrow at
+// the start, so that the steep first part of a loss curve is not drawn too low; at the end it has
+// one side only.
 std::vector<std::pair<double, double>> smoothed(std::span<const std::pair<double, double>> points,
-                                                double half_life);
+                                                int64_t radius);
 
 }  // namespace phx

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
@@ -80,6 +82,18 @@ TEST(PretrainOptions, TheVocabularyAndTheTokensComeFromSomewhere) {
   EXPECT_EQ(found, (Texts{"--vocab-size is required when no tokenizer tells it",
                           "one of --data-path, --train-data-path, --token-file and --mock-data is "
                           "required"}));
+}
+
+TEST(PretrainOptions, TheByteTokenizerKnowsItsVocabulary) {
+  Texts args = small({"--train-iters", "1", "--tokenizer-type", "ByteTokenizer"});
+  EXPECT_EQ(problems(args), Texts{"--vocab-size 100 is too small for --tokenizer-type "
+                                  "ByteTokenizer, which has 257 tokens"});
+  const auto at = std::find(args.begin(), args.end(), "--vocab-size");
+  args.erase(at, at + 2);
+  const ParseResult result = parse_pretrain(args);
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  EXPECT_EQ(result.options.model.vocab_size, 257);
+  EXPECT_EQ(result.options.model.padded_vocab(), 384);
 }
 
 TEST(PretrainOptions, AnEmptyCommandLineNamesEverythingThatIsMissing) {

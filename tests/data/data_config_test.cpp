@@ -29,6 +29,19 @@ TEST(DataConfig, AValidationBlendNeedsATrainingBlend) {
   EXPECT_TRUE(parse({"--valid-data-path", "a", "--train-data-path", "b"}).empty());
 }
 
+TEST(DataConfig, SplitSharesAddUpToOne) {
+  DataConfig config;
+  config.split = "8, 1,1";
+  const std::array<double, 3> shares = config.split_shares();
+  EXPECT_DOUBLE_EQ(shares[0], 0.8);
+  EXPECT_DOUBLE_EQ(shares[2], 0.1);
+  config.split = "100";
+  EXPECT_EQ(config.split_shares(), (std::array<double, 3>{1, 0, 0}));
+  EXPECT_EQ(parse({"--split", "9,x"})[0].text, "--split 9,x is not a number");
+  EXPECT_EQ(parse({"--split", "0,0,0"})[0].text, "--split 0,0,0 has no share above 0");
+  EXPECT_EQ(parse({"--split", "1,2,3,4"})[0].text, "--split 1,2,3,4 has more than three shares");
+}
+
 TEST(DataConfig, TokenizersOfOtherModelsAreRefused) {
   EXPECT_EQ(parse({"--tokenizer-type", "BertWordPieceCase"})[0].kind, ProblemKind::refused);
   EXPECT_TRUE(

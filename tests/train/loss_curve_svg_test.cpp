@@ -24,13 +24,22 @@ TEST(RoundTicks, AreRoundAndInside) {
   EXPECT_THAT(round_ticks(-1., 1., 4), ElementsAre(-1., -0.5, 0., 0.5, 1.));
 }
 
-TEST(Smoothed, WeighsNeighboursByTheHalfLife) {
-  const Points points = {{0, 4.}, {1, 0.}, {2, 0.}};
-  const Points smooth = smoothed(points, 1.);  // weights 1, 1/2, 1/4
-  EXPECT_DOUBLE_EQ(smooth[0].second, 4. / 1.75);
-  EXPECT_DOUBLE_EQ(smooth[1].second, 4. * .5 / 2.);
-  EXPECT_DOUBLE_EQ(smooth[2].second, 4. * .25 / 1.75);
-  EXPECT_EQ(smoothed(points, 0.), points);
+TEST(Smoothed, IsTheMeanOfTheNeighboursTwice) {
+  const Points points = {{0, 8.}, {1, 4.}, {2, 0.}, {3, 2.}};
+  // Once: 8, (8+4+0)/3 = 4, (4+0+2)/3 = 2, (0+2)/2 = 1. Twice: 8, 14/3, 7/3, 3/2.
+  const Points smooth = smoothed(points, 1);
+  EXPECT_DOUBLE_EQ(smooth[0].second, 8.);
+  EXPECT_DOUBLE_EQ(smooth[1].second, 14. / 3.);
+  EXPECT_DOUBLE_EQ(smooth[2].second, 7. / 3.);
+  EXPECT_DOUBLE_EQ(smooth[3].second, 1.5);
+  EXPECT_EQ(smoothed(points, 0), points);
+}
+
+TEST(Smoothed, AStraightLineStaysOneUpToTheLastWindow) {
+  Points line;
+  for (int i = 0; i < 50; ++i) line.emplace_back(i, 100. - i);
+  const Points smooth = smoothed(line, 5);
+  for (int i = 0; i < 40; ++i) EXPECT_NEAR(smooth[i].second, line[i].second, 1e-10);  // rounding
 }
 
 TEST(LossPlot, HasTitleLegendAndReference) {

@@ -1,0 +1,36 @@
+#include "train/memory_table.h"
+
+#include <numeric>
+
+#include "base/format.h"
+
+namespace phx {
+
+namespace {
+
+std::string padded(std::string text, size_t width) {
+  text.insert(0, width > text.size() ? width - text.size() : 0, ' ');
+  return text;
+}
+
+std::string row(const std::string& label, int64_t now, int64_t at_peak) {
+  std::string name = label;
+  name.resize(16, ' ');
+  return "  " + name + padded(format_bytes(now), 12) + padded(format_bytes(at_peak), 14) + "\n";
+}
+
+}  // namespace
+
+std::string memory_table(const MemoryReport& report) {
+  std::string text = "memory by purpose     now kept   at the peak\n";
+  for (int i = 0; i < kNumPurposes; ++i) {
+    if (report.live[i] == 0 && report.at_peak[i] == 0) continue;
+    text += row(name(static_cast<Purpose>(i)), report.live[i], report.at_peak[i]);
+  }
+  text += row("all", std::accumulate(report.live.begin(), report.live.end(), int64_t{0}), report.peak_total);
+  text += "  taken from the system: " + format_bytes(report.reserved);
+  if (report.arena > 0) text += ", of it the step's arena: " + format_bytes(report.arena);
+  return text;
+}
+
+}  // namespace phx

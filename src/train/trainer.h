@@ -1,0 +1,74 @@
+// The loop: step, log, evaluate, save, stop.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "base/terminal.h"
+#include "optim/schedule.h"
+#include "train/iteration_report.h"
+#include "train/metrics.h"
+#include "train/run_state.h"
+#include "train/session.h"
+#include "train/stop_signals.h"
+#include "train/tensorboard.h"
+
+namespace phx {
+
+enum class RunEnd { finished, stopped_by_signal, stopped_early };
+
+class Trainer {
+ public:
+  Trainer(Session& session, Terminal& terminal);
+
+  // Trains to the end (or evaluates only, with --skip-train). Throws on a loss that is not finite.
+  RunEnd run();
+
+  const RunState& state() const { return state_; }
+  double last_loss() const { return last_loss_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void load();
+  void iterate();
+  void collect_until(int pending);
+  void take(const StepResults& results);
+  void stop_on_nonfinite(const StepResults& results);
+  void report(bool also_console);
+  void validate(const std::string& where);
+  bool saves() const { return !session_.config.train.save.empty(); }
+  void save();
+  std::optional<RunEnd> time_to_stop();
+  void say_memory();
+  double measured_seconds();
+
+  Session& session_;
+  Terminal& terminal_;
+  const TrainConfig& config_;
+  ScheduleLengths lengths_;
+  LossScaler scaler_;
+  RunState state_;      // of what was collected
+  int64_t enqueued_ = 0;  // iterations handed to the device
+  int64_t last_saved_ = -1;
+  int64_t iterations_ = 0;
+
+  StopSignals signals_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<ProgressBar> bar_;
+  double flops_per_iteration_ = 0;
+  std::optional<double> peak_flops_;
+
+  Clock::time_point start_, interval_start_;
+  double interval_loss_ = 0;  // sum over good iterations since the last line
+  int64_t interval_good_ = 0, interval_all_ = 0, interval_skipped_ = 0, interval_nan_ = 0;
+  double last_loss_ = 0, last_grad_norm_ = 0, last_lr_ = 0, tokens_per_second_ = 0;
+  bool said_memory_ = false;
+};
+
+// FLOP/s that the device could do in the model's precision, if known; on a CPU measured for a moment.
+std::optional<double> peak_flops(Device device, DType dtype);
+
+}  // namespace phx

@@ -1,0 +1,203 @@
+// Whole models against PyTorch (the transformers library): tests/data/oracle/README.md says what the files
+// hold. Tolerances: in f64 only the order of additions differs; in f32 the bounds are those the project
+// promises (1e-5 for logits, loss and gradients, 1e-4 along 50 optimizer steps); PyTorch's own distance
+// between f32 and f64, stored in the files, is up to 3e-6.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "base/options.h"
+#include "base/option_binder.h"
+#include "checkpoint/one_file.h"
+#include "checkpoint/safetensors.h"
+#include "support/gradients.h"
+#include "train/session.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> result;
+  for (std::string word; in >> word;) result.push_back(word);
+  return result;
+}
+
+template <class T>
+std::vector<T> values(const SafetensorsFile::Tensor& tensor) {
+  std::vector<T> result(tensor.bytes.size() / sizeof(T));
+  std::memcpy(result.data(), tensor.bytes.data(), tensor.bytes.size());
+  return result;
+}
+
+std::vector<double> doubles(const SafetensorsFile::Tensor& tensor) {
+  if (tensor.dtype == "F64") return values<double>(tensor);
+  const auto floats = values<float>(tensor);
+  return {floats.begin(), floats.end()};
+}
+
+// [b, s] as the files have it -> i64 [s, b].
+Tensor tokens_of(std::span<const int64_t> rows, int64_t b, int64_t s) {
+  std::vector<int64_t> columns(b * s);
+  for (int64_t i = 0; i < b; ++i)
+    for (int64_t j = 0; j < s; ++j) columns[j * b + i] = rows[i * s + j];
+  return from_ints(columns, {s, b}, DType::i64, test_device());
+}
+
+struct Oracle {
+  explicit Oracle(const std::string& family, DType dtype)
+      : file(std::string(PHX_TEST_DATA) + "/oracle/" + family + ".safetensors") {
+    OptionSet options;
+    options.add("Model", config);
+    options.add("Run", train);
+    options.add("Optimizer", optim);
+    auto args = words(file.metadata().at("flags"));
+    if (file.metadata().contains("optimizer_flags"))
+      for (auto& word : words(file.metadata().at("optimizer_flags"))) args.push_back(word);
+    else
+      args.insert(args.end(), {"--lr", "1"});
+    const ParseReport report = options.parse(args);
+    EXPECT_TRUE(report.ok()) << format_problems(report.problems);
+
+    model = std::make_unique<GptModel>(config);
+    store = std::make_unique<ParameterStore>(*model, test_device(),
+                                             StoreOptions{.dtype = dtype, .initialize = false});
+    b = train.micro_batch_size;
+    s = config.seq_length;
+    model->prepare(test_device(), dtype, s, b);
+    size_t found = 0;
+    for (const auto& tensor : file.tensors()) found += tensor.name.starts_with("weight.");
+    EXPECT_EQ(found, store->parameters().size()) << "the file has other parameters than the model";
+    for (Parameter* parameter : store->parameters()) {
+      const auto wide = doubles(file.at("weight." + parameter->name()));
+      Tensor local = parameter->value();
+      fill(*parameter, wide, local);
+    }
+  }
+
+  // Global rows of doubles into a local tensor of any dtype.
+  static void fill(const Parameter& parameter, const std::vector<double>& wide, Tensor& local) {
+    const Tensor global = from_values(wide, parameter.spec().global_shape, local.dtype(), test_device());
+    from_global(parameter,
+                std::span(static_cast<const std::byte*>(global.raw()), size_t(global.bytes())), local);
+  }
+
+  std::vector<double> gradient(const Parameter& parameter) const {
+    const Tensor& local = parameter.gradient();
+    const auto bytes = to_global(parameter, local);
+    std::vector<double> result(parameter.spec().global_shape.numel());
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (local.dtype() == DType::f64) {
+        std::memcpy(&result[i], bytes.data() + i * 8, 8);
+      } else {
+        float value;
+        std::memcpy(&value, bytes.data() + i * 4, 4);
+        result[i] = value;
+      }
+    }
+    return result;
+  }
+
+  SafetensorsFile file;
+  TransformerConfig config;
+  TrainConfig train;
+  OptimizerConfig optim;
+  std::unique_ptr<GptModel> model;
+  std::unique_ptr<ParameterStore> store;
+  int64_t b = 0, s = 0;
+};
+
+double worst(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0, scale = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    difference = std::max(difference, std::abs(a[i] - b[i]));
+    scale = std::max(scale, std::abs(b[i]));
+  }
+  return difference / scale;
+}
+
+void expect_model_matches(const std::string& family, DType dtype, double tolerance) {
+  SCOPED_TRACE(family);
+  Oracle oracle(family, dtype);
+  const std::string wide = dtype == DType::f64 ? "64" : "";
+  const Batch batch{.tokens = tokens_of(values<int64_t>(oracle.file.at("tokens")), oracle.b, oracle.s),
+                    .labels = tokens_of(values<int64_t>(oracle.file.at("labels")), oracle.b, oracle.s)};
+  const auto labels = values<int64_t>(oracle.file.at("labels"));
+  const double n = double(std::count_if(labels.begin(), labels.end(), [](int64_t x) { return x >= 0; }));
+
+  // Logits come out as [s, b, v], the file has [b, s, v].
+  const Tensor hidden = oracle.model->hidden(batch.tokens, {.training = false});
+  const auto logits = to_values(oracle.model->logits(hidden.detach()));
+  const auto expected = doubles(oracle.file.at("logits" + wide));
+  const int64_t v = int64_t(expected.size()) / (oracle.b * oracle.s);
+  std::vector<double> reordered(logits.size());
+  for (int64_t i = 0; i < oracle.s; ++i)
+    for (int64_t j = 0; j < oracle.b; ++j)
+      for (int64_t c = 0; c < v; ++c)
+        reordered[(j * oracle.s + i) * v + c] = logits[(i * oracle.b + j) * v + c];
+  EXPECT_LE(worst(reordered, expected), tolerance) << "logits";
+
+  const Tensor scale = from_values(std::vector<double>{1 / n}, {1}, acc_dtype(dtype), test_device());
+  const Tensor one = from_values(std::vector<double>{1}, {1}, acc_dtype(dtype), test_device());
+  oracle.store->begin_step();
+  const LmLoss loss = oracle.model->loss(batch, scale, {.training = false});
+  backward(loss.loss_sum, one);
+  oracle.store->finish_step();
+  const double expected_loss = doubles(oracle.file.at("loss" + wide))[0];
+  EXPECT_NEAR(to_values(loss.loss_sum)[0] / n, expected_loss, tolerance * expected_loss);
+  for (const Parameter* parameter : oracle.store->parameters()) {
+    const auto gradient = oracle.gradient(*parameter);
+    EXPECT_LE(worst(gradient, doubles(oracle.file.at("grad." + parameter->name()))), tolerance)
+        << "gradient of " << parameter->name();
+  }
+}
+
+const char* const kFamilies[] = {"gpt2", "llama3", "qwen3", "gemma2", "mistral", "qwen2", "gemma1", "gemma3"};
+
+TEST(Oracle, ModelsInDoublePrecisionEqualPyTorchs) {
+  for (const char* family : kFamilies) expect_model_matches(family, DType::f64, 1e-10);
+}
+
+TEST(Oracle, ModelsInSinglePrecisionEqualPyTorchsTo1e5) {
+  for (const char* family : kFamilies) expect_model_matches(family, DType::f32, 1e-5);
+}
+
+void expect_curve_matches(const std::string& family, DType dtype, double tolerance) {
+  SCOPED_TRACE(family);
+  Oracle oracle(family, dtype);
+  Optimizer optimizer(*oracle.store, oracle.optim);
+  TrainStep step(*oracle.model, *oracle.store, optimizer, oracle.optim, 1);
+  const auto tokens = values<int64_t>(oracle.file.at("train_tokens"));
+  const auto labels = values<int64_t>(oracle.file.at("train_labels"));
+  const std::string wide = dtype == DType::f64 ? "64" : "";
+  const auto losses = doubles(oracle.file.at("losses" + wide)), norms = doubles(oracle.file.at("grad_norms" + wide));
+  const int64_t plane = oracle.b * oracle.s;
+  for (int64_t i = 0; i < 50; ++i) {
+    const auto part = [&](const std::vector<int64_t>& all) {
+      return tokens_of(std::span(all).subspan(i * plane, plane), oracle.b, oracle.s);
+    };
+    const auto mine = std::span(labels).subspan(i * plane, plane);
+    const auto n = std::count_if(mine.begin(), mine.end(), [](int64_t x) { return x >= 0; });
+    const Batch batch{.tokens = part(tokens), .labels = part(labels)};
+    step.run(std::span(&batch, 1), n, /*first_sample=*/0,
+             {.iteration = i + 1, .update = i + 1, .lr = *oracle.optim.lr, .weight_decay = oracle.optim.weight_decay});
+    const StepResults results = step.collect();
+    ASSERT_NEAR(results.loss_sum / results.tokens, losses[i], tolerance * losses[i]) << "step " << i;
+    ASSERT_NEAR(results.grad_norm, norms[i], 10 * tolerance * norms[i]) << "step " << i;
+  }
+}
+
+TEST(Oracle, FiftyAdamWStepsFollowPyTorchsCurveTo1e4) {
+  for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2"}) {
+    expect_curve_matches(family, DType::f64, 1e-9);
+    expect_curve_matches(family, DType::f32, 1e-4);
+  }
+}
+
+}  // namespace
+}  // namespace phx
