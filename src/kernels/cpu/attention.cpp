@@ -30,7 +30,7 @@ namespace {
 
 template <class Acc>
 struct alignas(64) Scratch {
-  alignas(64) Acc rows[kQueries * kMaxHeadSize];  // q, as it is stored
+  alignas(64) Acc rows[kQueries * kMaxHeadSize];  // q and o, as they are stored
   alignas(64) Acc qt[kMaxHeadSize * kQueries];
   alignas(64) Acc ot[kMaxHeadSize * kQueries];
   alignas(64) Acc k[kKeys * kMaxHeadSize];
@@ -75,8 +75,9 @@ void forward_block(const AttentionInputs& in, const AttentionOptions& options,
   const int64_t queries = std::min(kQueries, sequence.queries - first_query);
   const int64_t position = first_query + sequence.keys - sequence.queries;
   load_rows<T>(in.q, sequence.q_row + first_query, sequence.batch, head, queries, scratch.rows, ld);
-  transpose(scratch.rows, ld, queries, d, Acc(attention_scale(in, options)), scratch.qt);
-  std::fill(scratch.ot, scratch.ot + d * kQueries, Acc(0));
+  transpose(kQueries, ld, scratch.rows, ld, Acc(attention_scale(in, options)), scratch.qt,
+            kQueries);
+  std::fill(scratch.ot, scratch.ot + ld * kQueries, Acc(0));
   std::fill(scratch.top, scratch.top + kQueries, Acc(kHidden));
   std::fill(scratch.sum, scratch.sum + kQueries, Acc(0));
 
@@ -107,12 +108,14 @@ void forward_block(const AttentionInputs& in, const AttentionOptions& options,
     });
   }
 
+  transpose(ld, kQueries, scratch.ot, kQueries, Acc(1), scratch.rows, ld);
+  Acc* inverse = scratch.shrink;
   for (int64_t q = 0; q < queries; ++q) {
-    T* out = row_of<T>(o, sequence.q_row + first_query + q, sequence.batch, head);
-    const Acc inverse = Acc(1) / scratch.sum[q];
-    for (int64_t c = 0; c < d; ++c) out[c] = T(scratch.ot[c * kQueries + q] * inverse);
+    inverse[q] = Acc(1) / scratch.sum[q];
     lse[q] = scratch.top[q] + std::log(scratch.sum[q]);
   }
+  store_rows<T>(scratch.rows, ld, queries, inverse, o, sequence.q_row + first_query, sequence.batch,
+                head);
 }
 
 }  // namespace

@@ -40,14 +40,12 @@ void load_queries(const Problem& problem, const Sequence& sequence, int64_t head
   using Acc = acc_t<T>;
   const AttentionInputs& in = problem.in;
   const int64_t d = in.q.d, ld = padded_head<Acc>(d), row = sequence.q_row + first;
-  // A padded query has zeros here, so its rows of q and do must not be left from another block.
-  std::fill(scratch.q + queries * ld, scratch.q + kQueries * ld, Acc(0));
-  std::fill(scratch.d_o + queries * ld, scratch.d_o + kQueries * ld, Acc(0));
   load_rows<T>(in.q, row, sequence.batch, head, queries, scratch.q, ld);
   load_rows<T>(problem.d_o, row, sequence.batch, head, queries, scratch.d_o, ld);
-  transpose(scratch.q, ld, queries, d, Acc(attention_scale(in, problem.options)), scratch.qt);
-  transpose(scratch.d_o, ld, queries, d, Acc(1), scratch.d_ot);
-  std::fill(scratch.dqt, scratch.dqt + d * kQueries, Acc(0));
+  transpose(kQueries, ld, scratch.q, ld, Acc(attention_scale(in, problem.options)), scratch.qt,
+            kQueries);
+  transpose(kQueries, ld, scratch.d_o, ld, Acc(1), scratch.d_ot, kQueries);
+  std::fill(scratch.dqt, scratch.dqt + ld * kQueries, Acc(0));
   const Acc* lse = problem.lse.data<Acc>() + (sequence.batch * in.q.n + head) * in.q.s + row;
   for (int64_t i = 0; i < kQueries; ++i) {
     Acc sum = 0;
@@ -124,26 +122,33 @@ void backward_block(const Problem& problem, const Sequence& sequence, int64_t he
     });
   }
 
-  const Acc scale = Acc(attention_scale(in, options));
-  for (int64_t q = 0; q < queries; ++q) {
-    T* out = row_of<T>(problem.grads.dq, sequence.q_row + first + q, sequence.batch, head);
-    for (int64_t c = 0; c < d; ++c) out[c] = T(scratch.dqt[c * kQueries + q] * scale);
-  }
+  Acc* scales = scratch.delta;  // no longer needed
+  std::fill(scales, scales + kQueries, Acc(attention_scale(in, options)));
+  transpose(ld, kQueries, scratch.dqt, kQueries, Acc(1), scratch.q, ld);
+  store_rows<T>(scratch.q, ld, queries, scales, problem.grads.dq, sequence.q_row + first,
+                sequence.batch, head);
 }
 
-// to [rows, d] of a head = factor * the parts' sum; the parts are `stride` apart.
+// Adds parts 1 .. of rows [row, row + rows) to part 0, in order; they are `stride` apart.
+template <class Acc>
+void add_parts(Acc* first, int64_t ld, int64_t parts, int64_t stride, int64_t row, int64_t rows) {
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = row * ld; i < (row + rows) * ld; ++i) first[i] += first[part * stride + i];
+}
+
+// dk and dv of keys [row, row + rows), at most a block of them, from their sums.
 template <class T>
-void store_rows(const acc_t<T>* from, int64_t ld, int64_t parts, int64_t stride, acc_t<T> factor,
-                const HeadView& to, const Sequence& sequence, int64_t head, int64_t row,
-                int64_t rows) {
-  for (int64_t i = row; i < row + rows; ++i) {
-    T* out = row_of<T>(to, sequence.k_row + i, sequence.batch, head);
-    for (int64_t c = 0; c < to.d; ++c) {
-      acc_t<T> sum = from[i * ld + c];
-      for (int64_t part = 1; part < parts; ++part) sum += from[part * stride + i * ld + c];
-      out[c] = T(sum * factor);
-    }
-  }
+void store_keys(const Problem& problem, const acc_t<T>* dk, const acc_t<T>* dv,
+                const Sequence& sequence, int64_t key_head, int64_t row, int64_t rows) {
+  using Acc = acc_t<T>;
+  const int64_t ld = padded_head<Acc>(problem.in.q.d);
+  std::array<Acc, kKeys> scales, ones;
+  scales.fill(Acc(attention_scale(problem.in, problem.options)));
+  ones.fill(Acc(1));
+  store_rows<T>(dk + row * ld, ld, rows, scales.data(), problem.grads.dk, sequence.k_row + row,
+                sequence.batch, key_head);
+  store_rows<T>(dv + row * ld, ld, rows, ones.data(), problem.grads.dv, sequence.k_row + row,
+                sequence.batch, key_head);
 }
 
 }  // namespace
@@ -175,7 +180,6 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
   for_float_dtype(in.q.dtype(), [&]<class T>() {
     using Acc = acc_t<T>;
     const int64_t ld = padded_head<Acc>(in.q.d), half = in.max_keys() * ld;  // dk, then dv
-    const Acc scale = Acc(attention_scale(in, options));
     auto* accumulators = static_cast<Acc*>(workspace.raw());
     threads.parallel_for(slots, 1, [&](int64_t begin, int64_t end) {
       Scratch<Acc> scratch;
@@ -191,9 +195,9 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
             backward_block<T>(problem, sequence, key_head * group_heads + i / blocks,
                               i % blocks * kQueries, scratch, dk, dk + half);
           if (splits > 1) continue;
-          store_rows<T>(dk, ld, 1, 0, scale, grads.dk, sequence, key_head, 0, sequence.keys);
-          store_rows<T>(dk + half, ld, 1, 0, Acc(1), grads.dv, sequence, key_head, 0,
-                        sequence.keys);
+          for (int64_t row = 0; row < sequence.keys; row += kKeys)
+            store_keys<T>(problem, dk, dk + half, sequence, key_head, row,
+                          std::min(kKeys, sequence.keys - row));
         }
       }
     });
@@ -204,11 +208,11 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
         const int64_t group = i / pieces, row = i % pieces * kKeys;
         const Sequence& sequence = sequences[group / in.k.n];
         const int64_t rows = std::min(kKeys, sequence.keys - row);
-        const Acc* dk = accumulators + group * splits * 2 * half;
-        store_rows<T>(dk, ld, splits, 2 * half, scale, grads.dk, sequence, group % in.k.n, row,
-                      rows);
-        store_rows<T>(dk + half, ld, splits, 2 * half, Acc(1), grads.dv, sequence, group % in.k.n,
-                      row, rows);
+        if (rows <= 0) continue;  // a shorter sequence
+        Acc* dk = accumulators + group * splits * 2 * half;
+        add_parts(dk, ld, splits, 2 * half, row, rows);
+        add_parts(dk + half, ld, splits, 2 * half, row, rows);
+        store_keys<T>(problem, dk, dk + half, sequence, group % in.k.n, row, rows);
       }
     });
   });

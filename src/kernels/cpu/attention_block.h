@@ -17,7 +17,7 @@
 
 namespace phx::kernels::cpu {
 
-inline constexpr int64_t kQueries = 64, kKeys = 64;
+inline constexpr int64_t kQueries = 64, kKeys = 64;  // equal: blocks of either are loaded alike
 // Where only part of a block is visible, its keys are taken in chunks, each against the lanes that
 // see any of it: on the diagonal that saves nearly half of the work.
 inline constexpr int64_t kChunk = 16;
@@ -132,8 +132,9 @@ T* row_of(const HeadView& x, int64_t row, int64_t batch, int64_t head) {
   return x.data<T>() + row * x.stride_s + batch * x.stride_b + head * x.stride_n;
 }
 
-// to [count, ld] from rows of a head, widened; columns d .. ld are zero. Rows of packed QKV lie
-// pages apart, where the hardware fetches nothing ahead, so the code asks for the rows to come.
+// to [kQueries, ld] from `count` rows of a head, widened; the other rows and columns are zero. Rows
+// of packed QKV lie pages apart, where the hardware fetches nothing ahead, so the code asks for the
+// rows to come.
 template <class T>
 void load_rows(const HeadView& x, int64_t row, int64_t batch, int64_t head, int64_t count,
                acc_t<T>* to, int64_t ld) {
@@ -145,15 +146,45 @@ void load_rows(const HeadView& x, int64_t row, int64_t batch, int64_t head, int6
     for (int64_t c = 0; c < x.d; ++c) to[c] = acc_t<T>(from[c]);
     for (int64_t c = x.d; c < ld; ++c) to[c] = 0;
   }
+  std::fill(to, to + (kQueries - count) * ld, acc_t<T>(0));
 }
 
-// to [d, kQueries] from rows [count, ld], times `factor`; lanes beyond count are zero.
-template <class Acc>
-void transpose(const Acc* rows, int64_t ld, int64_t count, int64_t d, Acc factor, Acc* to) {
-  for (int64_t c = 0; c < d; ++c) {
-    Acc* out = to + c * kQueries;
-    for (int64_t i = 0; i < count; ++i) out[i] = rows[i * ld + c] * factor;
-    for (int64_t i = count; i < kQueries; ++i) out[i] = 0;
+// Rows of a head from [count, ld] times factor[row], rounded.
+template <class T>
+void store_rows(const acc_t<T>* from, int64_t ld, int64_t count, const acc_t<T>* factor,
+                const HeadView& x, int64_t row, int64_t batch, int64_t head) {
+  T* to = row_of<T>(x, row, batch, head);
+  for (int64_t i = 0; i < count; ++i, from += ld, to += x.stride_s)
+    for (int64_t c = 0; c < x.d; ++c) to[c] = T(from[c] * factor[i]);
+}
+
+// to [columns, rows] = factor * from [rows, columns]^T; both numbers are multiples of 8.
+template <class T>
+void transpose(int64_t rows, int64_t columns, const T* from, int64_t ld_from, T factor, T* to,
+               int64_t ld_to) {
+  if constexpr (std::is_same_v<T, float>) {
+    // Squares of 8 in registers: three perfect shuffles of the 64 elements swap rows and columns.
+    using Vec = detail::Vec<float>;
+    for (int64_t i = 0; i < rows; i += 8) {
+      for (int64_t j = 0; j < columns; j += 8) {
+        Vec at[8], shuffled[8];
+        for (int r = 0; r < 8; ++r)
+          at[r] = *reinterpret_cast<const Vec*>(from + (i + r) * ld_from + j) * factor;
+#pragma GCC unroll 3
+        for (int round = 0; round < 3; ++round) {
+          for (int r = 0; r < 4; ++r) {
+            shuffled[2 * r] = __builtin_shufflevector(at[r], at[r + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+            shuffled[2 * r + 1] =
+                __builtin_shufflevector(at[r], at[r + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+          }
+          for (int r = 0; r < 8; ++r) at[r] = shuffled[r];
+        }
+        for (int r = 0; r < 8; ++r) *reinterpret_cast<Vec*>(to + (j + r) * ld_to + i) = at[r];
+      }
+    }
+  } else {
+    for (int64_t j = 0; j < columns; ++j)
+      for (int64_t i = 0; i < rows; ++i) to[j * ld_to + i] = from[i * ld_from + j] * factor;
   }
 }
 

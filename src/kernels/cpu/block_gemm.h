@@ -7,15 +7,16 @@
 #include <cstdint>
 #include <type_traits>
 
-#if defined(__AVX2__) && defined(__FMA__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace phx::kernels::cpu {
 
 inline constexpr int kVectorBytes = 32;
+inline constexpr int kAlignment = 2 * kVectorBytes;
 template <class T>
-inline constexpr int kTile = 2 * kVectorBytes / int(sizeof(T));  // columns: two vectors
+inline constexpr int kTile = kAlignment / int(sizeof(T));  // columns: two vectors, or a wide one
 
 // a(i, k) = data[i * row + k * col]: either way of storing serves, its elements are broadcast.
 template <class T>
@@ -73,13 +74,94 @@ inline void block_tile(int64_t depth, const Strided<T>& a, const T* b, int64_t l
   }
 }
 
+#if defined(__x86_64__)
+// The same with AVX-512, where the machine has it: kRows x kWide registers of 64 bytes.
+template <class T>
+using Wide [[gnu::vector_size(64)]] = T;
+
+template <class T, int kRows, int kWide>
+[[gnu::target("avx512f")]] inline void wide_tile(int64_t depth, const Strided<T>& a, const T* b,
+                                                 int64_t ldb, T* c, int64_t ldc, bool accumulate) {
+  constexpr int kLanes = 64 / int(sizeof(T));
+  Wide<T> sum[kRows][kWide];
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < kWide; ++j)
+      sum[i][j] = accumulate ? *reinterpret_cast<Wide<T>*>(c + i * ldc + j * kLanes) : Wide<T>{};
+  for (int64_t k = 0; k < depth; ++k) {
+    Wide<T> right[kWide];
+#pragma GCC unroll 8
+    for (int j = 0; j < kWide; ++j)
+      right[j] = *reinterpret_cast<const Wide<T>*>(b + k * ldb + j * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const Wide<T> left = a.data[i * a.row + k * a.col] - Wide<T>{};
+#pragma GCC unroll 8
+      for (int j = 0; j < kWide; ++j) {
+        if constexpr (std::is_same_v<T, float>)
+          sum[i][j] = Wide<T>(_mm512_fmadd_ps(__m512(left), __m512(right[j]), __m512(sum[i][j])));
+        else
+          sum[i][j] =
+              Wide<T>(_mm512_fmadd_pd(__m512d(left), __m512d(right[j]), __m512d(sum[i][j])));
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < kWide; ++j)
+      *reinterpret_cast<Wide<T>*>(c + i * ldc + j * kLanes) = sum[i][j];
+}
+
+// kRows rows of C, as many registers wide as fit.
+template <class T, int kRows>
+[[gnu::target("avx512f")]] inline void wide_strip(int64_t columns, int64_t depth,
+                                                  const Strided<T>& a, const T* b, int64_t ldb,
+                                                  T* c, int64_t ldc, bool accumulate) {
+  constexpr int kLanes = 64 / int(sizeof(T));
+  int64_t j = 0;
+  for (; j + 4 * kLanes <= columns; j += 4 * kLanes)
+    wide_tile<T, kRows, 4>(depth, a, b + j, ldb, c + j, ldc, accumulate);
+  if (j + 3 * kLanes <= columns) {
+    wide_tile<T, kRows, 3>(depth, a, b + j, ldb, c + j, ldc, accumulate);
+    j += 3 * kLanes;
+  }
+  if (j + 2 * kLanes <= columns) {
+    wide_tile<T, kRows, 2>(depth, a, b + j, ldb, c + j, ldc, accumulate);
+    j += 2 * kLanes;
+  }
+  if (j < columns) wide_tile<T, kRows, 1>(depth, a, b + j, ldb, c + j, ldc, accumulate);
+}
+
+template <class T>
+[[gnu::target("avx512f")]] void wide_gemm(int64_t rows, int64_t columns, int64_t depth,
+                                          const Strided<T>& a, const T* b, int64_t ldb, T* c,
+                                          int64_t ldc, bool accumulate) {
+  int64_t i = 0;
+  for (; i + 6 <= rows; i += 6)
+    wide_strip<T, 6>(columns, depth, {a.data + i * a.row, a.row, a.col}, b, ldb, c + i * ldc, ldc,
+                     accumulate);
+  for (; i + 2 <= rows; i += 2)
+    wide_strip<T, 2>(columns, depth, {a.data + i * a.row, a.row, a.col}, b, ldb, c + i * ldc, ldc,
+                     accumulate);
+  if (i < rows)
+    wide_strip<T, 1>(columns, depth, {a.data + i * a.row, a.row, a.col}, b, ldb, c + i * ldc, ldc,
+                     accumulate);
+}
+#endif
+
 }  // namespace detail
 
 // C [rows, columns] = A [rows, depth] B [depth, columns], or += with `accumulate`. `columns` is a
-// multiple of kTile; rows of B and C are aligned to kVectorBytes.
+// multiple of kTile; rows of B and C are aligned to kAlignment.
 template <class T>
 void block_gemm(int64_t rows, int64_t columns, int64_t depth, Strided<T> a, const T* b, int64_t ldb,
                 T* c, int64_t ldc, bool accumulate) {
+#if defined(__x86_64__)
+  static const bool wide = __builtin_cpu_supports("avx512f");
+  if (wide) return detail::wide_gemm<T>(rows, columns, depth, a, b, ldb, c, ldc, accumulate);
+#endif
   constexpr int kRows = 6;  // 12 sums, 2 of B and a broadcast fill 15 of 16 registers
   int64_t i = 0;
   auto strip = [&]<int kCount>() {

@@ -26,8 +26,8 @@ void for_elements(const Tensor& x, F&& f) {
   x.device().threads().parallel_for(x.numel(), kGrain, f);
 }
 
-// sink [h] = beta * sink + sum over the first dimension of partial [blocks, >= column + h], in order, of
-// the columns from `column` on.
+// sink [h] = beta * sink + sum over the first dimension of partial [blocks, >= column + h], in
+// order, of the columns from `column` on.
 template <class Acc>
 void add_blocks(const Tensor& partial, const Sink& sink, int64_t column = 0) {
   const int64_t blocks = partial.dim(0), stride = partial.dim(1), h = sink.tensor.numel();

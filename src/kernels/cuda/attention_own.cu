@@ -1,5 +1,7 @@
 // The forward: a block owns 64 queries of a head, a warp 16 of them, and runs over tiles of keys
 // with a running maximum and sum. A row of scores lies in four lanes of one warp.
+#include <algorithm>
+
 #include "base/math.h"
 #include "core/cuda/check.h"
 #include "core/cuda/dispatch.cuh"
@@ -20,22 +22,23 @@ AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions
     return all;
   };
   const AttentionRandom& random = options.random;
-  return {.n = narrow<int>(in.q.n),
-          .group = narrow<int>(in.q.n / in.k.n),
-          .d = narrow<int>(in.q.d),
-          .sq = narrow<int>(in.q.s),
-          .sk = narrow<int>(in.k.s),
-          .cu_seqlens = in.packed() ? in.cu_seqlens.data<int32_t>() : nullptr,
-          .causal = options.causal,
-          .window = options.window_left,
-          .scale = float(attention_scale(in, options)),
-          .softcap = float(options.softcap),
-          .vector = aligned(16 / size),
-          .pairs = aligned(2),
-          .dropout = float(options.dropout),
-          .key = philox_key(random.seed, random.site, random.step),
-          .first_sample = uint32_t(random.first_sample),
-          .first_head = uint32_t(random.first_head)};
+  return {
+      .n = narrow<int>(in.q.n),
+      .group = narrow<int>(in.q.n / in.k.n),
+      .d = narrow<int>(in.q.d),
+      .sq = narrow<int>(in.q.s),
+      .sk = narrow<int>(in.k.s),
+      .cu_seqlens = in.packed() ? in.cu_seqlens.data<int32_t>() : nullptr,
+      .causal = options.causal,
+      .window = narrow<int>(std::min<int64_t>(options.window_left, in.k.s)),  // sums stay in range
+      .scale = float(attention_scale(in, options)),
+      .softcap = float(options.softcap),
+      .vector = aligned(16 / size),
+      .pairs = aligned(2),
+      .dropout = float(options.dropout),
+      .key = philox_key(random.seed, random.site, random.step),
+      .first_sample = uint32_t(random.first_sample),
+      .first_head = uint32_t(random.first_head)};
 }
 
 namespace {
