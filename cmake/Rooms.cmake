@@ -14,3 +14,8 @@ phx_room(optim DEPENDS parallel)
 phx_room(checkpoint DEPENDS optim)
 phx_room(train DEPENDS models optim data checkpoint)
 phx_room(cli DEPENDS train LINK CLI11::CLI11)
+target_compile_definitions(phx_cli PRIVATE PHX_VERSION="${PROJECT_VERSION}")
+
+add_executable(phalanx src/cli/main.cpp)
+target_link_libraries(phalanx PRIVATE phx_cli)
+install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

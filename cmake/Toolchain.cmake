@@ -4,7 +4,7 @@ target_include_directories(phx_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PR
 # -ffp-contract=off: the same source gives the same bits from every compiler; where a fused
 # multiply-add is wanted, the code says std::fma.
 target_compile_options(phx_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-fno-math-errno;-fno-trapping-math;-ffp-contract=off;-fopenmp-simd>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-restrict;-Wno-missing-field-initializers;-fno-math-errno;-fno-trapping-math;-ffp-contract=off;-fopenmp-simd>)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(phx_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3>)
 endif()

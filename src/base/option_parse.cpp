@@ -97,10 +97,7 @@ ParseReport OptionSet::parse(std::span<const std::string> args) {
   parse_flags(args, report);
   if (report.help) return report;
   for (const Option& option : options_) {
-    if (!option.required || option.given) continue;
-    const bool failed = std::any_of(report.problems.begin(), report.problems.end(),
-                                    [&](const Problem& p) { return p.flag == option.flag(); });
-    if (failed) continue;  // it was there, with a bad value
+    if (!option.required || option.given || option.failed) continue;
     report.problems.push_back({ProblemKind::rule, option.flag(),
                                option.flag() + " is required: no default is right", option.help});
   }
@@ -140,46 +137,45 @@ void OptionSet::parse_flags(std::span<const std::string> args, ParseReport& repo
                     args.begin() + static_cast<std::ptrdiff_t>(i + count));
       i += count;
     }
-    if (!known) continue;
     if (static_cast<int>(values.size()) < arity.least) {
-      report.problems.push_back(
-          {ProblemKind::value, token.shown,
-           str_cat(token.shown, " needs ",
-                   arity.least == 1 ? "a value" : str_cat(arity.least, " values"),
-                   values.empty() ? "" : str_cat(", but has ", values.size())),
-           option != nullptr ? option->help : ""});
-      continue;
-    }
-    if (option != nullptr) {
-      if (meaning != nullptr) {
-        bool on = true;
-        if (!token.attached.empty()) {
-          try {
-            on = parse_bool(token.attached[0]);
-          } catch (const Error& error) {
-            report.problems.push_back(
-                {ProblemKind::value, token.shown,
-                 str_cat(token.shown, " ", token.attached[0], " ", error.what()),
-                 "leave the value out"});
-            continue;
-          }
-        }
-        if (!on && option->kind != Option::Kind::toggle) continue;
-        values = {on ? meaning->value : "true"};
-      } else if (option->kind == Option::Kind::toggle && values.empty()) {
-        values = {"true"};
-      }
-      set(*option, values, token.shown, report);
+      if (option != nullptr) option->failed = true;
+      report.problems.push_back({ProblemKind::value, token.shown,
+                                 str_cat(token.shown, " needs a value"),
+                                 option != nullptr ? option->help : ""});
+    } else if (option != nullptr) {
+      if (values.empty()) values = {"true"};  // a switch
+      apply(*option, meaning, values, token.shown, report);
     } else if (entry != nullptr) {
       take_catalogued(*entry, values, report);
     }
   }
 }
 
+// A switch may carry a value of its own: --swiglu=false, or `disable-bias-linear: true` in YAML.
+void OptionSet::apply(Option& option, const Option::Switch* meaning,
+                      std::span<const std::string> values, const std::string& shown,
+                      ParseReport& report) {
+  if (meaning == nullptr) {
+    set(option, values, shown, report);
+    return;
+  }
+  try {
+    const bool on = parse_bool(join(values, " "));
+    if (!on && option.kind != Option::Kind::toggle) return;
+    set(option, std::vector<std::string>{on ? meaning->value : "true"}, shown, report);
+  } catch (const Error& error) {
+    option.failed = true;
+    report.problems.push_back({ProblemKind::value, option.flag(),
+                               str_cat(shown, " ", join(values, " "), " ", error.what()),
+                               "a switch is true or false"});
+  }
+}
+
 void OptionSet::set(Option& option, std::span<const std::string> values, const std::string& shown,
                     ParseReport& report) {
   const auto problem = [&](ProblemKind kind, const std::string& text, const std::string& hint) {
-    report.problems.push_back({kind, shown, str_cat(shown, " ", text), hint});
+    option.failed = true;
+    report.problems.push_back({kind, option.flag(), str_cat(shown, " ", text), hint});
   };
   bool good = true;
   for (const std::string& value : values) {
@@ -201,6 +197,7 @@ void OptionSet::set(Option& option, std::span<const std::string> values, const s
   try {
     option.assign(values);
     option.given = true;
+    option.failed = false;
   } catch (const Error& error) {
     problem(ProblemKind::value, str_cat(join(values, " "), " ", error.what()), option.help);
   }
@@ -273,17 +270,11 @@ void OptionSet::parse_yaml(const std::string& yaml_text, const std::string& file
     const std::string shown = str_cat(file_name, ": ", key);
     const Option::Switch* meaning = nullptr;
     Option* option = lookup(name, &meaning);
-    if (meaning != nullptr) {  // `disable-bias-linear: true`
-      if (values.size() == 1 && (values[0] == "true" || values[0] == "True")) {
-        set(*option, std::vector<std::string>{meaning->value}, shown, report);
-      } else if (option->kind == Option::Kind::toggle) {
-        set(*option, std::vector<std::string>{"true"}, shown, report);
-      }
-    } else if (option != nullptr) {
+    if (option != nullptr) {
       if (option->kind != Option::Kind::list && values.size() != 1) {
         values = {join(values, ",")};  // window-size: [127, 0]
       }
-      set(*option, values, shown, report);
+      apply(*option, meaning, values, shown, report);
     } else if (const CatalogueEntry* entry = find_catalogued(name)) {
       const bool off = entry->arity.most == 0 && values.size() == 1 && values[0] == "false";
       if (!off) take_catalogued(*entry, values, report);

@@ -145,7 +145,9 @@ std::string OptionSet::table() const {
   const nlohmann::json values = json();  // items() refers to it
   for (const auto& [key, value] : values.items()) {
     const size_t dots = key.size() + 1 < kTableWidth ? kTableWidth - key.size() - 1 : 3;
-    lines.push_back("  " + key + " " + std::string(dots, '.') + " " + value_text(value) + "\n");
+    const std::string text = value_text(value);
+    lines.push_back("  " + key + " " + std::string(dots, '.') + " " +
+                    (text.empty() ? "none" : text) + "\n");
   }
   std::sort(lines.begin(), lines.end());
   return std::accumulate(lines.begin(), lines.end(), std::string());
@@ -177,7 +179,7 @@ std::string format_problems(const Problems& problems) {
 
 std::string format_implied(const ParseReport& report) {
   if (report.implied.empty()) return "";
-  std::string text = "taken without effect, being always so here:";
+  std::string text = "taken without effect (docs/flags.md says why):";
   for (size_t i = 0; i < report.implied.size(); ++i) {
     text += (i == 0 ? " " : ", ") + report.implied[i].first;
   }

@@ -81,6 +81,7 @@ bool OptionSet::seen(const std::string& catalogued) const {
 
 bool OptionSet::active(const std::string& name) const {
   const Option& option = at(name);
+  if (option.failed) return true;
   const nlohmann::json value = option.get();
   if (option.kind == Option::Kind::toggle) return value.get<bool>() != option.starts_true;
   if (value.is_null()) return false;
@@ -92,7 +93,9 @@ bool OptionSet::active(const std::string& name) const {
 }
 
 std::optional<double> OptionSet::number(const std::string& name) const {
-  const nlohmann::json value = at(name).get();
+  const Option& option = at(name);
+  if (option.failed || (option.required && !option.given)) return std::nullopt;
+  const nlohmann::json value = option.get();
   if (!value.is_number()) return std::nullopt;
   return value.get<double>();
 }

@@ -66,7 +66,8 @@ struct Option {
   std::vector<Switch> switches;  // flags without a value, and what they set
   std::vector<std::pair<std::string, std::string>> refused;  // choices: value, reason
 
-  bool given = false;                                        // by the command line or a file
+  bool given = false;   // by the command line or a file
+  bool failed = false;  // given, with a value that was not taken
   std::function<void(std::span<const std::string>)> assign;  // throws Error: a predicate, see above
   std::function<nlohmann::json()> get;
 
@@ -115,6 +116,7 @@ class OptionSet {
   // "Active": a switch away from its default, an optional or a text or a list that holds something,
   // a number or choice that was given.
   bool active(const std::string& name) const;
+  // None when it is no number, was not taken, or is required and missing.
   std::optional<double> number(const std::string& name) const;
 
   nlohmann::json json() const;  // {"hidden_size": 4096, ..}: Megatron's names
@@ -124,6 +126,8 @@ class OptionSet {
 
  private:
   void parse_flags(std::span<const std::string> args, ParseReport& report);
+  void apply(Option& option, const Option::Switch* meaning, std::span<const std::string> values,
+             const std::string& shown, ParseReport& report);
   void set(Option& option, std::span<const std::string> values, const std::string& shown,
            ParseReport& report);
   void take_catalogued(const CatalogueEntry& entry, std::span<const std::string> values,

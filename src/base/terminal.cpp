@@ -13,7 +13,7 @@ namespace phx {
 namespace {
 
 constexpr int kDefaultWidth = 80;
-constexpr int kBarCells = 24;
+constexpr int kBarCells = 16;  // all of a line fits in 80 columns
 constexpr std::chrono::milliseconds kDrawEvery{100};
 constexpr const char* kEraseLine = "\r\x1b[2K";
 

@@ -61,7 +61,7 @@ struct Progress {
   std::optional<double> tokens_per_second = {};
 };
 
-// "  37% ######........  370/1000 | loss 2.3451 | 12.3 k tokens/s | 3 min 05 s left". `seconds` is
+// " 37% #####........... 370/1000 | loss 2.3451 | 12.3 k tokens/s | 3 min 05 s left". `seconds` is
 // the time since iteration `first` was done: a resumed run does not start at 0.
 std::string progress_line(const Progress& progress, int64_t first, int64_t last, double seconds);
 

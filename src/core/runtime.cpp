@@ -68,6 +68,11 @@ class CpuBackend : public Backend {
   void copy_within(void* dst, const void* src, int64_t bytes, StreamName) override {
     std::memmove(dst, src, bytes);
   }
+  void copy_rows(const RowCopy& copy, StreamName) override {
+    for (int64_t row = 0; row < copy.rows; ++row)
+      std::memcpy(static_cast<char*>(copy.dst) + row * copy.dst_pitch,
+                  static_cast<const char*>(copy.src) + row * copy.src_pitch, copy.row_bytes);
+  }
   void set_zero(void* dst, int64_t bytes, StreamName) override { std::memset(dst, 0, bytes); }
   std::string description() const override { return "cpu"; }
 };
@@ -82,6 +87,7 @@ class MetaBackend : public Backend {
     throw_error("a meta tensor has no values to read");
   }
   void copy_within(void*, const void*, int64_t, StreamName) override {}
+  void copy_rows(const RowCopy&, StreamName) override {}
   void set_zero(void*, int64_t, StreamName) override {}
   std::string description() const override { return "meta"; }
 };
@@ -110,6 +116,10 @@ bool cuda_available(std::string* why) {
   return false;
 }
 #endif
+
+std::shared_ptr<void> Backend::host_buffer(int64_t bytes) {
+  return {std::aligned_alloc(Allocator::kGranule, round_up(bytes, Allocator::kGranule)), std::free};
+}
 
 Runtime::Runtime(const RuntimeOptions& options)
     : options_(options),

@@ -45,6 +45,15 @@ class Stream {
   StreamName name_;
 };
 
+// A copy of rows that do not lie end to end.
+struct RowCopy {
+  void* dst;
+  int64_t dst_pitch;  // bytes from row to row
+  const void* src;
+  int64_t src_pitch;
+  int64_t row_bytes, rows;
+};
+
 // What a device must be able to do beside kernels. cpu and meta share a trivial one.
 class Backend {
  public:
@@ -54,9 +63,13 @@ class Backend {
   virtual Fence record(StreamName) { return {}; }
   virtual void wait(StreamName, const Fence&) {}
   virtual void synchronize(StreamName) {}
+  virtual void wait_on_host(const Fence&) {}  // the host waits until the fence is passed
+  // Host memory that the device copies from and to without the host waiting (pinned on cuda).
+  virtual std::shared_ptr<void> host_buffer(int64_t bytes);
   virtual void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_to_host(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_within(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
+  virtual void copy_rows(const RowCopy& copy, StreamName stream) = 0;
   virtual void set_zero(void* dst, int64_t bytes, StreamName stream) = 0;
   virtual std::string description() const = 0;
 };

@@ -105,6 +105,22 @@ void copy(const Tensor& src, Tensor& dst) {
   src.runtime().backend().copy_within(dst.raw(), src.raw(), src.bytes(), StreamName::compute);
 }
 
+void copy_columns(const Tensor& src, int64_t first, Tensor& dst) {
+  const int64_t width = dst.dim(-1), rows = dst.numel() / width, size = size_of(src.dtype());
+  PHX_CHECK(src.dtype() == dst.dtype() && src.numel() / src.dim(-1) == rows &&
+                first + width <= src.dim(-1),
+            "copy_columns: columns [", first, ", ", first + width, ") of ", src.shape(), " ",
+            src.dtype(), " do not fit ", dst.shape(), " ", dst.dtype());
+  if (src.device().kind() == DeviceKind::meta) return;
+  src.runtime().backend().copy_rows({.dst = dst.raw(),
+                                     .dst_pitch = width * size,
+                                     .src = static_cast<const char*>(src.raw()) + first * size,
+                                     .src_pitch = src.dim(-1) * size,
+                                     .row_bytes = width * size,
+                                     .rows = rows},
+                                    StreamName::compute);
+}
+
 Tensor to_device(const Tensor& src, Device device) {
   Tensor dst = empty(src.shape(), src.dtype(), device);
   if (device.kind() == DeviceKind::meta) return dst;

@@ -93,6 +93,8 @@ void set_zero(Tensor& x);
 void copy_from_host(Tensor& dst, const void* src);
 void copy_to_host(const Tensor& src, void* dst);  // waits for the device
 void copy(const Tensor& src, Tensor& dst);        // the same shape and dtype
+// dst [.., w] = columns [first, first + w) of src [.., wider].
+void copy_columns(const Tensor& src, int64_t first, Tensor& dst);
 Tensor to_device(const Tensor& src, Device device);
 
 // From and to vectors, converting to the tensor's dtype. For tests, small tables and checkpoints.

@@ -1,8 +1,44 @@
 #include "data/data_config.h"
 
+#include <sstream>
+
+#include "base/error.h"
 #include "base/option_rules.h"
 
 namespace phx {
+namespace {
+
+// "949,50,1", spaces and missing parts allowed. Throws an Error that goes on after the value.
+std::array<double, 3> parse_split(const std::string& text) {
+  std::array<double, 3> shares = {};
+  std::istringstream parts(text);
+  size_t count = 0;
+  for (std::string part; std::getline(parts, part, ','); ++count) {
+    PHX_CHECK(count < shares.size(), "has more than three shares");
+    const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
+    PHX_CHECK(first != std::string::npos, "has an empty share");
+    shares[count] = parse_number(part.substr(first, last - first + 1));
+    PHX_CHECK(shares[count] >= 0, "has a negative share");
+  }
+  const double sum = shares[0] + shares[1] + shares[2];
+  PHX_CHECK(sum > 0, "has no share above 0");
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+void check_split(const OptionSet& options, Problems& problems) {
+  try {
+    parse_split(options.at("split").get().get<std::string>());
+  } catch (const Error& error) {
+    problems.push_back({ProblemKind::rule, "--split",
+                        str_cat(shown(options, "split"), " ", error.what()),
+                        "three numbers as in 949,50,1: training, validation, test"});
+  }
+}
+
+}  // namespace
+
+std::array<double, 3> DataConfig::split_shares() const { return parse_split(split); }
 
 std::vector<Rule> data_rules() {
   const char* why = "tokens have one source";
@@ -16,6 +52,7 @@ std::vector<Rule> data_rules() {
                       "training needs a blend of its own then"),
       requires_option("test-data-path", "train-data-path",
                       "training needs a blend of its own then"),
+      {"--split has up to three shares, not all of them 0", check_split},
       requires_option("merge-file", "vocab-file", "GPT-2 BPE has both"),
   };
 }

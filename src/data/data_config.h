@@ -1,6 +1,7 @@
 // Where tokens come from and how they become samples.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,12 +30,18 @@ struct DataConfig {
   std::string tokenizer_model;
   std::string vocab_file;
   std::string merge_file;
+  std::string tiktoken_pattern;
+  int64_t tiktoken_num_special_tokens = 1000;
+  std::optional<int64_t> null_tokenizer_eod_id;
+  std::optional<int64_t> null_tokenizer_pad_id;
+
+  // Fractions for training, validation and test, from --split; they add up to 1.
+  std::array<double, 3> split_shares() const;
 
   template <class Field>
   void each(Field&& field) {
     field("mock-data", mock_data, "train on made-up tokens");
-    field("token-file", token_file, "file of raw token ids, 16 or 32 bits by the vocabulary",
-          Own{});
+    field("token-file", token_file, "raw token ids, in a file called .u16 or .i32", Own{});
     field("data-path", data_path,
           "token files without extension, each after its weight if several");
     field("train-data-path", train_data_path, "the same for training alone");
@@ -46,9 +53,11 @@ struct DataConfig {
     field("reset-position-ids", reset_position_ids, "count positions anew in every document");
     field("reset-attention-mask", reset_attention_mask, "do not attend across documents");
     field("eod-mask-loss", eod_mask_loss, "no loss on end-of-document tokens");
-    field("tokenizer-type", tokenizer_type, "kind of tokenizer",
-          OneOf{{"GPT2BPETokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-                 "HuggingFaceTokenizer", "Llama2Tokenizer", "TikTokenizer", "NullTokenizer"}},
+    field("tokenizer-type", tokenizer_type,
+          "kind of tokenizer; ByteTokenizer is Phalanx's own: a token is a byte",
+          OneOf{{"ByteTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
+                 "GPTSentencePieceTokenizer", "HuggingFaceTokenizer", "Llama2Tokenizer",
+                 "TikTokenizer", "NullTokenizer"}},
           Refuses{{{"BertWordPieceLowerCase", "BERT is not in this build"},
                    {"BertWordPieceCase", "BERT is not in this build"},
                    {"MultimodalTokenizer", "multimodal models are not in this build"},
@@ -57,6 +66,14 @@ struct DataConfig {
     field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
     field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
     field("merge-file", merge_file, "GPT-2 BPE: merges.txt");
+    field("tiktoken-pattern", tiktoken_pattern, "TikToken: how text is cut into words",
+          OneOf{{"v1", "v2"}});
+    field("tiktoken-num-special-tokens", tiktoken_num_special_tokens,
+          "TikToken: ids kept for special tokens", NotNegative{});
+    field("null-tokenizer-eod-id", null_tokenizer_eod_id, "no tokenizer: id that ends a document",
+          NotNegative{}, DefaultIs{"the last of the vocabulary"});
+    field("null-tokenizer-pad-id", null_tokenizer_pad_id, "no tokenizer: id of padding",
+          AtLeast{-1}, DefaultIs{"-1, no padding"});
   }
 };
 

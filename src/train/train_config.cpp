@@ -94,7 +94,6 @@ std::vector<Rule> train_rules() {
       divides("save-interval", "save-retain-interval"),
       requires_option("ckpt-step", "load", "it says where to look"),
       requires_option("exit-on-missing-checkpoint", "load", "it says where to look"),
-      excludes("fp64", "deterministic-mode", "fp64 runs on the CPU, which is always deterministic"),
       {"--device cuda computes in bf16, fp16 or fp32",
        [](const OptionSet& options, Problems& problems) {
          if (!options.active("fp64") || options.at("device").get() != "cuda") return;

@@ -59,11 +59,11 @@ double TransformerConfig::softmax_scale() const {
   return 1.0 / std::sqrt(query_scale.value_or(static_cast<double>(head_dim())));
 }
 
-Activation TransformerConfig::activation() const {
-  if (swiglu) return Activation::swiglu;
-  if (geglu) return Activation::geglu_tanh;
-  if (squared_relu) return Activation::squared_relu;
-  return openai_gelu ? Activation::gelu_tanh : Activation::gelu;
+MlpActivation TransformerConfig::activation() const {
+  if (swiglu) return MlpActivation::swiglu;
+  if (geglu) return MlpActivation::geglu_tanh;
+  if (squared_relu) return MlpActivation::squared_relu;
+  return openai_gelu ? MlpActivation::gelu_tanh : MlpActivation::gelu;
 }
 
 int64_t TransformerConfig::rotary_dim() const {
@@ -120,9 +120,9 @@ void check_head_size(const OptionSet& options, Problems& problems) {
 }
 
 void check_query_groups(const OptionSet& options, Problems& problems) {
-  const auto groups = static_cast<int64_t>(*options.number("num-query-groups"));
-  const auto heads = static_cast<int64_t>(*options.number("num-attention-heads"));
-  if (heads < 1) return;
+  const auto groups = static_cast<int64_t>(options.number("num-query-groups").value_or(0));
+  const auto heads = static_cast<int64_t>(options.number("num-attention-heads").value_or(0));
+  if (groups < 1 || heads < 1) return;
   if (options.active("group-query-attention")) {
     if (heads % groups == 0) return;
     std::string fitting;
@@ -143,7 +143,7 @@ void check_query_groups(const OptionSet& options, Problems& problems) {
 
 void check_pattern(const char* name, const OptionSet& options, Problems& problems) {
   const nlohmann::json value = options.at(name).get();
-  const auto layers = static_cast<int64_t>(*options.number("num-layers"));
+  const auto layers = static_cast<int64_t>(options.number("num-layers").value_or(0));
   if (value.is_null() || layers < 1) return;
   const FrequencyPattern pattern = FrequencyPattern::parse(value.get<std::string>());
   const auto entries = static_cast<int64_t>(pattern.list.size());

@@ -26,7 +26,7 @@ constexpr auto option_names(PositionEmbedding) {
 enum class Normalization { LayerNorm, RMSNorm };
 constexpr auto option_names(Normalization) { return std::array{"LayerNorm", "RMSNorm"}; }
 
-enum class Activation { gelu, gelu_tanh, squared_relu, swiglu, geglu_tanh };
+enum class MlpActivation { gelu, gelu_tanh, squared_relu, swiglu, geglu_tanh };
 
 struct TransformerConfig {
   // Sizes.
@@ -87,7 +87,7 @@ struct TransformerConfig {
   std::optional<double> query_scale;
   std::optional<double> attn_logit_softcapping;
   std::optional<double> final_logit_softcapping;
-  bool embedding_scale = false;
+  std::optional<double> embedding_scale;
 
   // Dropout and initial weights.
   double attention_dropout = 0.1;
@@ -103,7 +103,7 @@ struct TransformerConfig {
   double embedding_std() const { return embedding_init_method_std.value_or(init_method_std); }
   double softmax_scale() const;  // what q.k is multiplied by
   bool gated() const { return swiglu || geglu; }
-  Activation activation() const;
+  MlpActivation activation() const;
   bool has_linear_bias() const { return add_bias_linear; }
   bool has_qkv_bias() const { return add_bias_linear || add_qkv_bias; }
   bool has_position_table() const {

@@ -95,7 +95,8 @@ void TransformerConfig::each(Field&& field) {
         "squash attention scores into this range by tanh (Gemma-2)", Positive{}, Own{});
   field("final-logit-softcapping", final_logit_softcapping,
         "squash the logits into this range by tanh (Gemma-2)", Positive{}, Own{});
-  field("embedding-scale", embedding_scale, "multiply embeddings by the root of h (Gemma)", Own{});
+  field("embedding-scale", embedding_scale, "factor on embeddings (Gemma: the root of h)",
+        Positive{}, Own{});
 
   field("attention-dropout", attention_dropout, "dropout on attention weights", FractionBelowOne{});
   field("hidden-dropout", hidden_dropout, "dropout on what joins the residual stream",

@@ -9,7 +9,7 @@
 #include <csignal>
 
 #include "base/error.h"
-#include "testing/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "testing/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {

@@ -63,20 +63,19 @@ TEST(ProgressLine, ShowsIterationLossSpeedAndTimeLeft) {
   const std::string line =
       progress_line({.iteration = 250, .loss = 2.34512, .tokens_per_second = 12345.}, 0, 1000, 60.);
   EXPECT_EQ(line,
-            " 25% ######.................. 250/1000 | loss 2.3451 | 12.3 k tokens/s"
+            " 25% ####............ 250/1000 | loss 2.3451 | 12.3 k tokens/s"
             " | 3 min 00 s left");
 }
 
 TEST(ProgressLine, AResumedRunCountsOnlyItsOwnTime) {
   // 50 iterations in 10 s, 50 to go.
   EXPECT_EQ(progress_line({.iteration = 950}, 900, 1000, 10.),
-            " 95% ######################.. 950/1000 | 10.0 s left");
+            " 95% ###############. 950/1000 | 10.0 s left");
 }
 
 TEST(ProgressLine, AHundredPercentIsTheEnd) {
   EXPECT_EQ(progress_line({.iteration = 999}, 0, 1000, 999.).substr(0, 4), " 99%");
-  EXPECT_EQ(progress_line({.iteration = 1000}, 0, 1000, 1000.),
-            "100% ######################## 1000/1000");
+  EXPECT_EQ(progress_line({.iteration = 1000}, 0, 1000, 1000.), "100% ################ 1000/1000");
 }
 
 TEST(ProgressBar, DrawsAtMostTenTimesASecond) {

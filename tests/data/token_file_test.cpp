@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
-#include "testing/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {

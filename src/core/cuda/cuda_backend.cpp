@@ -73,6 +73,16 @@ class CudaBackend : public Backend {
   }
   void synchronize(StreamName name) override { PHX_CUDA_CHECK(cudaStreamSynchronize(get(name))); }
 
+  void wait_on_host(const Fence& fence) override {
+    if (fence.event)
+      PHX_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(fence.event.get())));
+  }
+  std::shared_ptr<void> host_buffer(int64_t bytes) override {
+    void* data = nullptr;
+    PHX_CUDA_CHECK(cudaMallocHost(&data, size_t(bytes)));
+    return {data, [](void* d) { (void)cudaFreeHost(d); }};
+  }
+
   void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) override {
     PHX_CUDA_CHECK(cudaMemcpyAsync(dst, src, size_t(bytes), cudaMemcpyHostToDevice, get(stream)));
   }
@@ -81,6 +91,11 @@ class CudaBackend : public Backend {
   }
   void copy_within(void* dst, const void* src, int64_t bytes, StreamName stream) override {
     PHX_CUDA_CHECK(cudaMemcpyAsync(dst, src, size_t(bytes), cudaMemcpyDeviceToDevice, get(stream)));
+  }
+  void copy_rows(const RowCopy& copy, StreamName stream) override {
+    PHX_CUDA_CHECK(cudaMemcpy2DAsync(copy.dst, size_t(copy.dst_pitch), copy.src,
+                                     size_t(copy.src_pitch), size_t(copy.row_bytes),
+                                     size_t(copy.rows), cudaMemcpyDeviceToDevice, get(stream)));
   }
   void set_zero(void* dst, int64_t bytes, StreamName stream) override {
     PHX_CUDA_CHECK(cudaMemsetAsync(dst, 0, size_t(bytes), get(stream)));

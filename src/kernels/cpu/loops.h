@@ -26,16 +26,17 @@ void for_elements(const Tensor& x, F&& f) {
   x.device().threads().parallel_for(x.numel(), kGrain, f);
 }
 
-// sink = beta * sink + sum over the first dimension of partial [blocks, h], in order.
+// sink [h] = beta * sink + sum over the first dimension of partial [blocks, >= column + h], in order, of
+// the columns from `column` on.
 template <class Acc>
-void add_blocks(const Tensor& partial, const Sink& sink) {
-  const int64_t blocks = partial.dim(0), h = partial.dim(1);
-  const Acc* from = partial.data<Acc>();
+void add_blocks(const Tensor& partial, const Sink& sink, int64_t column = 0) {
+  const int64_t blocks = partial.dim(0), stride = partial.dim(1), h = sink.tensor.numel();
+  const Acc* from = partial.data<Acc>() + column;
   for_float_dtype(sink.tensor.dtype(), [&]<class Y>() {
     Y* out = sink.tensor.data<Y>();
     for (int64_t i = 0; i < h; ++i) {
       Acc total = 0;
-      for (int64_t block = 0; block < blocks; ++block) total += from[block * h + i];
+      for (int64_t block = 0; block < blocks; ++block) total += from[block * stride + i];
       out[i] = Y(acc_t<Y>((sink.beta != 0.f ? Acc(out[i]) : Acc(0)) + total));
     }
   });

@@ -1,0 +1,167 @@
+#include "checkpoint/one_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+
+namespace phx {
+
+namespace {
+
+Tensor local_view(const ParameterStore& store, size_t i, const Tensor& flat) {
+  const Shape shape = store.parameters()[i]->local_shape();
+  return flat.rows(store.offset_of(i), shape.numel()).reshape(shape);
+}
+
+std::string iteration_folder(int64_t iteration) {
+  std::string digits = std::to_string(iteration);
+  return "iter_" + std::string(digits.size() < 7 ? 7 - digits.size() : 0, '0') + digits;
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(names.size(), 5); ++i) text += "\n    " + names[i];
+  if (names.size() > 5) text += str_cat("\n    and ", names.size() - 5, " more");
+  return text;
+}
+
+}  // namespace
+
+std::string safetensors_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "F64";
+    case DType::f32:
+      return "F32";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+    case DType::f8e4m3:
+      return "F8_E4M3";
+    case DType::f8e5m2:
+      return "F8_E5M2";
+    case DType::i64:
+      return "I64";
+    case DType::i32:
+      return "I32";
+    case DType::u16:
+      return "U16";
+    case DType::u8:
+      return "U8";
+  }
+  return "";
+}
+
+Path checkpoint_file(const Path& folder, int64_t iteration) {
+  return folder / iteration_folder(iteration) / "model.safetensors";
+}
+
+std::optional<int64_t> latest_checkpoint(const Path& folder) {
+  const Path tracker = folder / "latest_checkpointed_iteration.txt";
+  if (!std::filesystem::exists(tracker)) return std::nullopt;
+  const std::string text = read_file(tracker);
+  try {
+    return std::stoll(text);
+  } catch (const std::exception&) {
+    throw_error(str_cat(tracker.string(), " should hold an iteration's number, but holds '",
+                        text.substr(0, 40), "'"));
+  }
+}
+
+std::vector<std::byte> to_global(const Parameter& parameter, const Tensor& local) {
+  std::vector<std::byte> from(local.bytes());
+  copy_to_host(local, from.data());
+  const int64_t row_bytes = parameter.columns() * size_of(local.dtype());
+  std::vector<std::byte> to(parameter.spec().global_shape[0] * row_bytes);
+  for (const RowPiece& piece : parameter.spec().pieces)
+    std::memcpy(to.data() + piece.global_row * row_bytes, from.data() + piece.local_row * row_bytes,
+                piece.count * row_bytes);
+  return to;
+}
+
+void from_global(const Parameter& parameter, std::span<const std::byte> global, Tensor& local) {
+  const int64_t row_bytes = parameter.columns() * size_of(local.dtype());
+  PHX_ASSERT(int64_t(global.size()) == parameter.spec().global_shape[0] * row_bytes,
+             "wrong size for ", parameter.name());
+  std::vector<std::byte> to(local.bytes());  // zero: padding rows
+  for (const RowPiece& piece : parameter.spec().pieces)
+    std::memcpy(to.data() + piece.local_row * row_bytes,
+                global.data() + piece.global_row * row_bytes, piece.count * row_bytes);
+  copy_from_host(local, to.data());
+  local.runtime().synchronize();  // `to` ends here
+}
+
+void save_checkpoint(const Path& folder, int64_t iteration, const ParameterStore& store,
+                     std::span<const FlatState> states, const SafetensorsMetadata& metadata) {
+  std::vector<SafetensorsEntry> entries;
+  for (const FlatState& state : states) {
+    for (const Parameter* parameter : store.parameters()) {
+      const auto dims = parameter->spec().global_shape.dims();
+      entries.push_back({state.prefix + parameter->name(),
+                         safetensors_dtype(state.flat.dtype()),
+                         {dims.begin(), dims.end()}});
+    }
+  }
+  const Path path = checkpoint_file(folder, iteration);
+  make_folder(path.parent_path());
+  SafetensorsWriter writer(path, entries, metadata);
+  for (const FlatState& state : states) {
+    for (size_t i = 0; i < store.parameters().size(); ++i) {
+      const Parameter& parameter = *store.parameters()[i];
+      writer.append(state.prefix + parameter.name(),
+                    to_global(parameter, local_view(store, i, state.flat)));
+    }
+  }
+  writer.commit();
+  write_file(folder / "latest_checkpointed_iteration.txt", std::to_string(iteration));
+}
+
+void load_checkpoint(const SafetensorsFile& file, const ParameterStore& store,
+                     std::span<const FlatState> states, std::span<const std::string> ignored) {
+  // Everything is checked before anything is overwritten.
+  std::set<std::string> wanted;
+  std::vector<std::string> missing, different, unexpected;
+  for (const FlatState& state : states) {
+    for (const Parameter* parameter : store.parameters()) {
+      const std::string name = state.prefix + parameter->name();
+      wanted.insert(name);
+      const SafetensorsFile::Tensor* tensor = file.find(name);
+      const Shape& shape = parameter->spec().global_shape;
+      if (tensor == nullptr) {
+        missing.push_back(name);
+      } else if (!std::ranges::equal(tensor->shape, shape.dims()) ||
+                 tensor->dtype != safetensors_dtype(state.flat.dtype())) {
+        different.push_back(str_cat(name, ": the file has ", tensor->dtype, " ",
+                                    Shape(tensor->shape), ", the model ",
+                                    safetensors_dtype(state.flat.dtype()), " ", shape));
+      }
+    }
+  }
+  for (const auto& tensor : file.tensors()) {
+    const bool skip = std::ranges::any_of(
+        ignored, [&](const std::string& prefix) { return tensor.name.starts_with(prefix); });
+    if (!skip && !wanted.contains(tensor.name)) unexpected.push_back(tensor.name);
+  }
+  if (!missing.empty() || !different.empty() || !unexpected.empty()) {
+    throw_error(str_cat(
+        file.path().string(), " does not fit the model",
+        missing.empty() ? ""
+                        : str_cat("\n  missing in the file: ", missing.size(), some_of(missing)),
+        different.empty() ? "" : str_cat("\n  different: ", different.size(), some_of(different)),
+        unexpected.empty()
+            ? ""
+            : str_cat("\n  not in the model: ", unexpected.size(), some_of(unexpected))));
+  }
+  for (const FlatState& state : states) {
+    for (size_t i = 0; i < store.parameters().size(); ++i) {
+      const Parameter& parameter = *store.parameters()[i];
+      Tensor local = local_view(store, i, state.flat);
+      from_global(parameter, file.at(state.prefix + parameter.name()).bytes, local);
+    }
+  }
+}
+
+}  // namespace phx

@@ -1,0 +1,79 @@
+// Dispatch by hand: a subcommand owns its arguments, Megatron's conventions and all, so there is
+// nothing left for an argument library to parse here.
+#include "cli/commands.h"
+
+#include <exception>
+#include <iostream>
+#include <vector>
+
+#include "base/options.h"
+#include "cli/corpus_command.h"
+#include "cli/exit_codes.h"
+#include "cli/plot_command.h"
+#include "cli/pretrain_command.h"
+#include "cli/pretrain_options.h"
+
+namespace phx {
+namespace {
+
+int run_flags(std::span<const std::string>) {
+  std::cout << flags_markdown();
+  return kExitDone;
+}
+
+void print_usage(std::ostream& out) {
+  out << "usage: phalanx COMMAND [flags]\n\ncommands:\n";
+  for (const Command& command : commands()) {
+    std::string name = command.name;
+    name.resize(12, ' ');
+    out << "  " << name << command.summary << "\n";
+  }
+  out << "\n`phalanx COMMAND --help` explains a command; `phalanx --version` names this build.\n"
+         "\nexample:\n  phalanx pretrain --config recipe.yaml --check-args\n";
+}
+
+}  // namespace
+
+std::span<const Command> commands() {
+  static const Command list[] = {
+      {"pretrain", "train or evaluate a model, with Megatron's flags or a YAML recipe",
+       run_pretrain},
+      {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
+      {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
+      {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
+  };
+  return list;
+}
+
+int run_phalanx(std::span<const std::string> args) {
+  if (args.empty()) {
+    print_usage(std::cerr);
+    return kExitUsage;
+  }
+  const std::string& name = args[0];
+  if (name == "--help" || name == "-h" || name == "help") {
+    print_usage(std::cout);
+    return kExitDone;
+  }
+  if (name == "--version" || name == "version") {
+    std::cout << "phalanx " PHX_VERSION "\n";
+    return kExitDone;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands()) {
+    names.push_back(command.name);
+    if (name != command.name) continue;
+    try {
+      return command.run(args.subspan(1));
+    } catch (const std::exception& error) {
+      std::cerr << "error: " << error.what() << "\n";
+      return kExitFailed;
+    }
+  }
+  const std::string near = nearest(name, names);
+  std::cerr << "error: " << name << " is no command of phalanx\n  hint: "
+            << (near.empty() ? "phalanx --help lists them" : "did you mean " + near + "?") << "\n";
+  return kExitUsage;
+}
+
+}  // namespace phx

@@ -1,0 +1,93 @@
+#include "cli/corpus_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "cli/parse_args.h"
+#include "data/byte_tokenizer.h"
+#include "data/story_corpus.h"
+#include "data/token_file.h"
+
+namespace phx {
+namespace {
+
+struct Written {
+  int64_t documents = 0;
+  std::string text;  // as in the .txt file
+};
+
+// Documents until there is enough text; `each` puts them where they belong.
+template <class Each>
+Written write_documents(uint64_t seed, int64_t min_bytes, Each&& each) {
+  StoryWriter writer(seed);
+  Written written;
+  while (static_cast<int64_t>(written.text.size()) < min_bytes) {
+    const std::string document = writer.next();
+    each(document);
+    written.text += document + '\n';
+    ++written.documents;
+  }
+  return written;
+}
+
+Written write_as_suffix_says(const Path& path, uint64_t seed, int64_t min_bytes) {
+  const Path suffix = path.extension();
+  if (suffix == ".u16" || suffix == ".i32") {
+    TokenFileWriter file(path);
+    const Written written = write_documents(seed, min_bytes, [&](const std::string& document) {
+      std::vector<int32_t> tokens = ByteTokenizer::encode(document);
+      tokens.push_back(ByteTokenizer::kEod);
+      file.append(tokens);
+    });
+    file.commit();
+    return written;
+  }
+  PHX_CHECK(suffix == ".txt" || suffix == ".jsonl", "--output ", path.native(),
+            ": the suffix should be .txt (text, a document a line), .jsonl (for preprocess), ",
+            ".u16 or .i32 (byte tokens)");
+  AtomicFile file(path);
+  const Written written = write_documents(seed, min_bytes, [&](const std::string& document) {
+    const bool json = suffix == ".jsonl";
+    file.write((json ? nlohmann::json{{"text", document}}.dump() : document) + '\n');
+  });
+  file.commit();
+  return written;
+}
+
+}  // namespace
+
+int run_corpus(std::span<const std::string> args) {
+  CLI::App app("Writes a corpus of short stories and sums, made by a small grammar from a seed.",
+               "phalanx corpus");
+  std::string output;
+  double megabytes = 4.;
+  uint64_t seed = 1;
+  app.add_option("--output", output,
+                 "file to write; the suffix chooses what: .txt text, a document a line; .jsonl for "
+                 "preprocess; .u16 or .i32 byte tokens with 256 after each document")
+      ->required();
+  app.add_option("--megabytes", megabytes, "how much text, in 10^6 bytes")
+      ->check(CLI::Range(0.001, 100000.))
+      ->capture_default_str();
+  app.add_option("--seed", seed, "the same seed gives the same text everywhere")
+      ->capture_default_str();
+  app.footer("Example:\n  phalanx corpus --output stories.u16 --megabytes 8 --seed 1");
+  if (const auto exit_code = parse_args(app, args)) return *exit_code;
+
+  const Written written = write_as_suffix_says(output, seed, std::llround(megabytes * 1e6));
+  fmt::print(
+      "{}: {} documents, {} bytes of text, unigram entropy {:.4f} nats a byte\n"
+      "the first one: {}\n",
+      output, format_thousands(written.documents),
+      format_thousands(static_cast<int64_t>(written.text.size())),
+      unigram_entropy(as_bytes(written.text)), written.text.substr(0, written.text.find('\n')));
+  return 0;
+}
+
+}  // namespace phx

@@ -1,0 +1,10 @@
+// What the process returns.
+#pragma once
+
+namespace phx {
+
+constexpr int kExitDone = 0;
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+}  // namespace phx

@@ -1,0 +1,113 @@
+// Architectures: what every model here does anyway, and the models that are not in this build.
+#include "cli/megatron_catalogue.h"
+
+namespace phx {
+
+std::span<const CatalogueGroup> model_catalogue() {
+  static const CatalogueGroup groups[] = {
+      {.kind = kImplied,
+       .reason = "there is one implementation of the layers, with one set of kernels a device",
+       .switches = "use-mcore-models use-flash-attn use-transformer-engine-op-fuser "
+                   "use-legacy-models fused-residual-rmsnorm export-force-local-attention",
+       .values = "transformer-impl attention-backend flash-attention-version"},
+      {.kind = kImplied,
+       .reason = "which operations share a kernel is decided here; the result is the same up to "
+                 "rounding",
+       .switches = "no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion "
+                   "no-bias-dropout-fusion no-rope-fusion no-persist-layer-norm "
+                   "no-gradient-accumulation-fusion cross-entropy-loss-fusion "
+                   "disable-masked-softmax-fusion disable-bias-gelu-fusion "
+                   "disable-bias-swiglu-fusion disable-bias-dropout-fusion disable-rope-fusion "
+                   "disable-persist-layer-norm disable-gradient-accumulation-fusion",
+       .values = "cross-entropy-fusion-impl"},
+      {.kind = kImplied,
+       .reason = "softmax and its statistics are computed in fp32",
+       .switches = "attention-softmax-in-fp32 no-query-key-layer-scaling"},
+      {.kind = kImplied,
+       .reason = "the type of position embedding already says so",
+       .switches = "no-position-embedding"},
+      {.kind = kImplied,
+       .reason = "initial weights do not depend on the layout or the device",
+       .switches = "use-cpu-initialization no-initialization te-rng-tracker"},
+
+      {.kind = kRefused,
+       .reason = "mixture of experts is not in this build yet",
+       .hint = "train a dense model: leave every --num-experts and --moe flag out",
+       .switches =
+           "moe-router-pre-softmax moe-router-enable-expert-bias moe-router-fusion "
+           "moe-router-force-load-balancing moe-router-padding-for-quantization "
+           "moe-router-padding-for-fp8 moe-enable-deepep moe-grouped-gemm moe-permute-fusion "
+           "moe-pad-expert-input-to-capacity moe-apply-probs-on-input moe-shared-expert-gate "
+           "moe-shared-expert-overlap moe-use-upcycling moe-per-layer-logging "
+           "moe-layer-recompute moe-paged-stash moe-extended-tp moe-use-legacy-grouped-gemm",
+       .values =
+           "num-experts moe-ffn-hidden-size moe-layer-freq moe-router-topk moe-z-loss-coeff "
+           "moe-router-score-function moe-router-topk-scaling-factor moe-router-num-groups "
+           "moe-router-group-topk moe-router-bias-update-rate moe-router-quantile-balancing-ema "
+           "moe-router-dtype moe-router-force-biased moe-input-jitter-eps "
+           "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-flex-dispatcher-num-sms "
+           "moe-dispatch-fwd-dtype moe-combine-bwd-dtype moe-expert-capacity-factor "
+           "moe-token-drop-policy moe-expert-rank-capacity-factor "
+           "moe-shared-expert-intermediate-size moe-latent-size moe-upcycling-granularity "
+           "moe-routing-trace-path save-tokens-per-expert-interval "
+           "moe-router-topk-limited-devices moe-paged-stash-page-size "
+           "moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-buffer-size-factor-cpu",
+       .lists = "moe-router-load-balancing-type moe-aux-loss-coeff"},
+      {.kind = kRefused,
+       .reason = "multi-latent attention is not in this build yet",
+       .hint = "use --group-query-attention for fewer key/value heads",
+       .switches = "multi-latent-attention mla-down-proj-fusion cache-mla-latents",
+       .values = "q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim"},
+      {.kind = kRefused,
+       .reason = "multi-token prediction is not in this build yet",
+       .switches = "mtp-use-repeated-layer mtp-detach-heads mtp-hsm",
+       .values = "mtp-num-layers=0 mtp-loss-scaling-factor"},
+      {.kind = kRefused,
+       .reason = "only softmax attention is in this build: no linear, sparse or state-space layers",
+       .values = "hybrid-layer-pattern hybrid-override-pattern experimental-attention-variant "
+                 "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim "
+                 "linear-value-head-dim linear-num-key-heads linear-num-value-heads "
+                 "dsa-indexer-n-heads dsa-indexer-head-dim dsa-indexer-topk "
+                 "dsa-indexer-loss-coeff mamba-state-dim mamba-head-dim mamba-num-groups "
+                 "mamba-num-heads hybrid-attention-ratio=0|0.0 hybrid-mlp-ratio=0|0.0"},
+      {.kind = kRefused,
+       .reason = "hyper-connections are not in this build",
+       .switches = "enable-mhc-connections",
+       .values = "mhc-num-residual-streams mhc-sinkhorn-iterations mhc-init-gating-factor "
+                 "mhc-recompute-layer-num"},
+      {.kind = kRefused,
+       .reason = "maximal-update parametrisation is not in this build",
+       .switches = "use-mup",
+       .values = "mup-base-hidden-size mup-embedding-mult mup-output-mult mup-attn-scale-power"},
+      {.kind = kRefused,
+       .reason = "this MLP activation is not in this build",
+       .hint = "use --swiglu, --geglu, --squared-relu, --openai-gelu, or none of them for GELU",
+       .switches = "quick-geglu",
+       .values = "glu-linear-offset=0|0.0 activation-func-clamp-value"},
+      {.kind = kRefused,
+       .reason = "this variant of attention is not in this build",
+       .switches = "qk-l2-norm attention-output-gate apply-query-key-layer-scaling",
+       .values = "softmax-type=vanilla"},
+      {.kind = kRefused,
+       .reason = "blocks normalise their input, as GPT does; BERT's order is not in this build",
+       .switches = "apply-residual-connection-post-layernorm"},
+      {.kind = kRefused,
+       .reason = "weights start from a normal distribution",
+       .hint = "set its width with --init-method-std",
+       .switches = "init-method-xavier-uniform"},
+      {.kind = kRefused,
+       .reason = "layers are described by flags alone",
+       .hint = "see --help for what a layer may have",
+       .values = "heterogeneous-layers-config-path",
+       .lists = "spec"},
+      {.kind = kRefused,
+       .reason = "only decoder-only text models are in this build",
+       .values = "rope-type=rope encoder-num-layers decoder-num-layers decoder-seq-length "
+                 "relative-attention-num-buckets relative-attention-max-distance "
+                 "vocab-extra-ids=0",
+       .lists = "mrope-section"},
+  };
+  return groups;
+}
+
+}  // namespace phx

@@ -1,0 +1,94 @@
+// Parallelism and communication. A run has one rank for now: what only tunes the traffic between
+// ranks changes nothing and is taken; what asks for more ranks is refused.
+#include "cli/megatron_catalogue.h"
+
+namespace phx {
+
+std::span<const CatalogueGroup> rank_catalogue() {
+  static const CatalogueGroup groups[] = {
+      {.kind = kImplied,
+       .reason = "a run has one rank, with nothing to reduce, gather or overlap",
+       .switches =
+           "use-distributed-optimizer overlap-grad-reduce overlap-param-gather "
+           "overlap-param-gather-with-optimizer-step no-overlap-p2p-communication "
+           "overlap-p2p-communication-warmup-flush use-tp-pp-dp-mapping "
+           "defer-embedding-wgrad-compute disable-gloo-process-groups use-sharp "
+           "ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
+           "ddp-reduce-scatter-with-fp32-accumulation no-align-grad-reduce "
+           "no-align-param-gather use-nccl-ub disable-symmetric-registration "
+           "create-all-gather-group tp-comm-overlap disable-tp-comm-bulk-wgrad "
+           "disable-tp-comm-bulk-dgrad disable-tp-comm-overlap-ag disable-tp-comm-overlap-rs "
+           "tp-comm-overlap-rs-dgrad distribute-saved-activations "
+           "no-use-layer-wise-param-layout no-async-tensor-model-parallel-allreduce "
+           "no-contiguous-buffers-in-local-ddp no-scatter-gather-tensors-in-pipeline "
+           "use-ring-exchange-p2p lazy-mpu-init grad-reduce-in-bf16",
+       .values =
+           "wgrad-deferral-limit pipeline-model-parallel-comm-backend distributed-backend "
+           "distributed-timeout-minutes distributed-timeout-seconds-after-init "
+           "nccl-communicator-config-path sharp-enabled-group ddp-bucket-size ddp-num-buckets "
+           "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank "
+           "microbatch-group-size-per-virtual-pipeline-stage",
+       .lists = "cp-comm-type high-priority-stream-groups "
+                "ddp-param-name-patterns-for-fp32-local-accumulation"},
+      {.kind = kRefused,
+       .reason = "multi-rank training is not in this build yet",
+       .hint = "leave it out: a run has one rank",
+       .switches = "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split "
+                   "hybrid-context-parallel fake-process-group data-parallel-random-init",
+       .values = "expert-tensor-parallel-size=1 num-layers-per-virtual-pipeline-stage "
+                 "num-virtual-stages-per-pipeline-rank=1 pipeline-model-parallel-layout "
+                 "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
+                 "max-seqlen-per-dp-cp-rank tensor-parallel-num-weight-shards=1 "
+                 "expert-tensor-parallel-num-weight-shards=1 "
+                 "num-distributed-optimizer-instances=1 "
+                 "transformer-pipeline-model-parallel-size=1 "
+                 "check-weight-hash-across-dp-replicas-interval",
+       .lists = "hierarchical-context-parallel-sizes gtp-remat-opt-in-modules"},
+      {.kind = kRefused,
+       .reason = "this is the old name of the tensor-parallel size",
+       .hint = "use --tensor-model-parallel-size",
+       .values = "model-parallel-size"},
+      {.kind = kRefused,
+       .reason = "overlapping expert traffic needs experts, which are not in this build yet",
+       .switches = "overlap-moe-expert-parallel-comm delay-wgrad-compute "
+                   "overlap-dispatch-backward-with-experts-wgrad "
+                   "ep-overlap-early-attn-memory-release"},
+      {.kind = kRefused,
+       .reason = "fully sharded data parallelism is not in this build yet",
+       .hint = "one rank holds the whole model",
+       .switches = "use-megatron-fsdp fsdp-double-buffer fsdp-manual-registration "
+                   "init-model-with-meta-device use-torch-fsdp2 "
+                   "torch-fsdp2-no-reshard-after-forward keep-fp8-transpose-cache",
+       .values = "megatron-fsdp-version data-parallel-sharding-strategy=no_shard "
+                 "outer-dp-sharding-strategy=no_shard suggested-communication-unit-size "
+                 "megatron-fsdp-main-params-dtype megatron-fsdp-main-grads-dtype "
+                 "megatron-fsdp-grad-comm-dtype"},
+      {.kind = kRefused,
+       .reason = "results are not computed twice to compare them in this build",
+       .switches = "check-for-spiky-loss check-for-large-grads",
+       .values = "rerun-mode=disabled error-injection-rate=0 error-injection-type"},
+      {.kind = kRefused,
+       .reason = "watchdogs, restarts and fault injection come with multi-rank training, which is "
+                 "not in this build yet",
+       .hint = "use --save, --load and --exit-signal-handler: a run resumes exactly",
+       .switches = "log-straggler disable-straggler-on-startup enable-ft-package "
+                   "calc-ft-timeouts inprocess-restart adlr-autoresume inprocess-empty-cuda-cache",
+       .values = "straggler-ctrlr-port straggler-minmax-count ft-num-warmup-iters "
+                 "inprocess-active-world-size inprocess-max-iterations inprocess-granularity "
+                 "inprocess-soft-timeout inprocess-hard-timeout inprocess-heartbeat-interval "
+                 "inprocess-heartbeat-timeout inprocess-barrier-timeout "
+                 "inprocess-completion-timeout inprocess-monitor-thread-interval "
+                 "inprocess-monitor-process-interval inprocess-progress-watchdog-interval "
+                 "inprocess-last-call-wait inprocess-termination-grace-time "
+                 "adlr-autoresume-interval fault-injector-num-ranks fault-injector-fault-delay "
+                 "fault-injector-mtti-seconds fault-injector-offset-seconds "
+                 "fault-injector-delay-start-iteration fault-injector-seed "
+                 "flight-recorder-dump-path flight-recorder-trace-buffer-size "
+                 "gpu-sniff-test-interval",
+       .lists = "fault-injector-ranks fault-injector-fault-types "
+                "fault-injector-fault-probabilities"},
+  };
+  return groups;
+}
+
+}  // namespace phx

@@ -1,0 +1,215 @@
+// The rest of a run: batches, numbers, optimizers, memory, data, checkpoints, logs, other tasks.
+#include "cli/megatron_catalogue.h"
+
+namespace phx {
+
+std::span<const CatalogueGroup> run_catalogue() {
+  static const CatalogueGroup groups[] = {
+      // Batches and the loop.
+      {.kind = kImplied,
+       .reason = "the loss is the sum over the global batch divided by its tokens",
+       .switches = "calculate-per-token-loss"},
+      {.kind = kImplied,
+       .reason = "Megatron ignores it as well: the batch has its full size from the start",
+       .lists = "rampup-batch-size"},
+      {.kind = kImplied,
+       .reason = "there is no garbage collector and no cache of device memory to empty",
+       .switches = "manual-gc no-manual-gc-eval disable-manual-gc-eval",
+       .values = "manual-gc-interval empty-unused-memory-level train-sync-interval"},
+      {.kind = kRefused,
+       .reason = "the batch has one size for the whole run",
+       .hint = "use --micro-batch-size and --global-batch-size",
+       .switches = "decrease-batch-size-if-needed",
+       .values = "step-batch-size-schedule batch-size eval-global-batch-size "
+                 "eval-micro-batch-size"},
+      {.kind = kRefused,
+       .reason = "iterations cannot be skipped in this build",
+       .values = "result-rejected-tracker-filename",
+       .lists = "iterations-to-skip"},
+      {.kind = kRefused,
+       .reason = "it has another name now",
+       .hint = "use --lr-warmup-fraction, or --recompute-granularity with its companions",
+       .switches = "checkpoint-activations",
+       .values = "warmup checkpoint-num-layers"},
+      {.kind = kRefused,
+       .reason = "only SIGTERM is listened to",
+       .hint = "use --exit-signal-handler alone",
+       .values = "exit-signal=SIGTERM"},
+      {.kind = kRefused,
+       .reason = "CUDA graphs are not in this build yet",
+       .hint = "leave it out",
+       .switches = "optimizer-cuda-graph enable-cuda-graph external-cuda-graph",
+       .values = "cuda-graph-impl=none cuda-graph-warmup-steps",
+       .lists = "cuda-graph-modules cuda-graph-scope"},
+      {.kind = kRefused,
+       .reason = "this mode is not in this build",
+       .switches = "freeze-all-layers test-mode",
+       .values = "mlp-chunks-for-training=1 mlp-chunks-for-prefill=1 start-eval-at-iter=0"},
+
+      // Numbers.
+      {.kind = kImplied,
+       .reason = "gradients are summed in fp32, whatever the weights have",
+       .switches = "accumulate-allreduce-grads-in-fp32 use-precision-aware-optimizer"},
+      {.kind = kRefused,
+       .reason = "masters, main gradients and moments are fp32",
+       .values = "main-grads-dtype=fp32 main-params-dtype=fp32 exp-avg-dtype=fp32 "
+                 "exp-avg-sq-dtype=fp32"},
+      {.kind = kRefused,
+       .reason = "training in 8 or 4 bits is not in this build yet",
+       .hint = "use --bf16",
+       .switches = "no-fp8-wgrad fp8-param-gather reuse-grad-buf-for-mxfp8-param-ag "
+                   "fp8-output-proj first-last-layers-bf16 fp4-param-gather fp8-e4m3 fp8-hybrid",
+       .values = "fp8-format fp8-recipe fp8-margin fp8-amax-history-len fp8-amax-compute-algo "
+                 "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16 fp8-quantizer-factory "
+                 "fp4-quantizer-factory fp4-format fp4-recipe te-precision-config-file "
+                 "fp8-interval"},
+      {.kind = kRefused,
+       .reason = "the residual stream, logits and loss have fixed precisions here",
+       .hint = "leave it out",
+       .switches = "fp32-residual-connection fp16-lm-cross-entropy",
+       .values = "output-logit-dtype"},
+
+      // Optimizers.
+      {.kind = kRefused,
+       .reason = "all parameters share one learning rate in this build",
+       .hint = "leave it out, and --lr and --min-lr hold for all",
+       .values = "decoupled-lr decoupled-min-lr head-lr-mult"},
+      {.kind = kRefused,
+       .reason = "this optimizer is not in this build yet",
+       .hint = "use --optimizer adam or sgd",
+       .switches = "muon-nesterov muon-no-split-qkv muon-use-syrk qk-clip",
+       .values = "muon-momentum muon-num-ns-steps muon-scale-mode muon-extra-scale-factor "
+                 "muon-coefficient-type muon-fp32-matmul-prec muon-tp-mode "
+                 "muon-scalar-optimizer lion-beta1 lion-beta2 qk-clip-alpha qk-clip-threshold"},
+      {.kind = kRefused,
+       .reason = "nothing is moved to host memory during a step in this build",
+       .hint = "use --recompute-granularity to save memory",
+       .switches = "optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d "
+                   "fine-grained-activation-offloading",
+       .values = "optimizer-offload-fraction cpu-offloading-num-layers=0 "
+                 "min-offloaded-tensor-size activation-offload-fraction "
+                 "delta-offload-bytes-across-pp-ranks",
+       .lists = "offload-modules"},
+
+      // Data.
+      {.kind = kImplied,
+       .reason = "token files are mapped, masks are made by the kernels, and one reader suffices",
+       .switches = "no-create-attention-mask-in-dataloader no-mmap-bin-files "
+                   "disable-create-attention-mask-in-dataloader disable-mmap-bin-files "
+                   "dataloader-fast-cache-load dataloader-defer-npy-index-mmap no-data-sharding",
+       .values = "num-workers num-dataset-builder-threads data-impl "
+                 "per-dataset-sequences-path"},
+      {.kind = kRefused,
+       .reason = "samples come in one order, a function of the seed alone",
+       .values = "dataloader-type=single mid-level-dataset-surplus=0.005"},
+      {.kind = kRefused,
+       .reason = "data is named on the command line or in the config file",
+       .hint = "use --data-path or --train-data-path",
+       .values = "data-args-path per-split-data-args-path phase-transition-iterations"},
+      {.kind = kRefused,
+       .reason = "there is one validation set, of --eval-iters batches",
+       .switches = "full-validation multiple-validation-sets",
+       .lists = "validation-set-names"},
+      {.kind = kRefused,
+       .reason = "documents are kept apart by masks",
+       .hint = "use --reset-attention-mask and --reset-position-ids",
+       .switches = "dataloader-inter-document-masking"},
+      {.kind = kRefused,
+       .reason = "data is read from local files",
+       .switches = "enable-msc",
+       .values = "object-storage-cache-path"},
+      {.kind = kRefused,
+       .reason = "fill-in-the-middle is not in this build",
+       .switches = "fim-data fim-no-prefix",
+       .values = "fim-rate fim-spm-rate fim-split-sample fim-fragment-rate fim-prefix-token "
+                 "fim-middle-token fim-suffix-token fim-pad-token fim-eod-token"},
+      {.kind = kRefused,
+       .reason = "this setting of tokenizers is not in this build",
+       .switches = "tokenizer-sentencepiece-legacy tokenizer-hf-no-use-fast "
+                   "tokenizer-hf-no-include-special-tokens trust-remote-code "
+                   "allow-ambiguous-pad-tokens",
+       .values = "tokenizer-metadata chat-template",
+       .lists = "tokenizer-special-tokens"},
+
+      // Checkpoints.
+      {.kind = kImplied,
+       .reason = "checkpoints have one format, without a layout, verified by checksums",
+       .switches = "auto-detect-ckpt-format use-dist-ckpt async-save use-persistent-ckpt-worker "
+                   "async-ckpt-use-cpu-shm no-ckpt-fully-parallel-save ckpt-fully-parallel-save "
+                   "ckpt-fully-parallel-load ckpt-assume-constant-structure "
+                   "dist-ckpt-optim-fully-reshardable "
+                   "distrib-optim-fully-reshardable-mem-efficient "
+                   "ckpt-drop-redundant-extra-state verify-integrity no-save-tokenizer-assets",
+       .values = "ckpt-format dist-ckpt-format async-strategy async-ckpt-cpu-priority "
+                 "async-ckpt-io-priority ckpt-fully-parallel-save-process-group "
+                 "ckpt-fully-parallel-load-process-group ckpt-pg-tensors-cache-path "
+                 "dist-ckpt-strictness dist-ckpt-workers"},
+      {.kind = kImplied,
+       .reason = "randomness has no state: it is a function of the seed and the iteration",
+       .switches = "no-save-rng no-load-rng disable-save-rng disable-load-rng"},
+      {.kind = kRefused,
+       .reason = "options are not taken from checkpoints in this build",
+       .hint = "give the flags: a load fails with names when they do not fit",
+       .switches = "use-checkpoint-args use-mp-args-from-checkpoint-args "
+                   "no-use-tokenizer-model-from-checkpoint-args "
+                   "use-tokenizer-model-from-checkpoint-args load-main-params-from-ckpt",
+       .values = "override-ckpt-iteration"},
+      {.kind = kRefused,
+       .reason = "a training run does not convert checkpoints",
+       .values = "ckpt-convert-format ckpt-convert-save"},
+      {.kind = kRefused,
+       .reason = "checkpoints have one kind and one place",
+       .hint = "use --save and --save-interval",
+       .switches = "replication",
+       .values = "non-persistent-save-interval non-persistent-ckpt-type "
+                 "non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo replication-jump "
+                 "replication-factor"},
+      {.kind = kRefused,
+       .reason = "dumps of single tensors are not in this build",
+       .values = "save-params-interval save-activations-interval save-wgrads-interval "
+                 "save-dgrads-interval"},
+
+      // Logs.
+      {.kind = kImplied,
+       .reason = "what is logged at all goes to every log; step time and memory always are",
+       .switches = "log-timers-to-tensorboard log-memory-to-tensorboard "
+                   "log-validation-ppl-to-tensorboard log-world-size-to-tensorboard "
+                   "log-batch-size-to-tensorboard log-learning-rate-to-tensorboard "
+                   "log-loss-scale-to-tensorboard no-log-loss-scale-to-tensorboard "
+                   "no-log-learnig-rate-to-tensorboard disable-log-loss-scale-to-tensorboard "
+                   "no-barrier-with-level-1-timing disable-barrier-with-level-1-timing "
+                   "log-progress log-device-memory-used",
+       .values = "tensorboard-queue-size timing-log-level timing-log-option logging-level "
+                 "log-memory-interval config-logger-dir"},
+      {.kind = kRefused,
+       .reason = "this log is not written in this build",
+       .hint = "use --tensorboard-dir or --metrics-file",
+       .switches = "log-energy log-max-attention-logit otel-enabled",
+       .values = "wandb-project wandb-exp-name wandb-save-dir wandb-entity otel-service-name",
+       .lists = "otel-span-groups"},
+      {.kind = kRefused,
+       .reason = "a run does not profile itself in this build",
+       .hint = "start it under a profiler",
+       .switches = "profile use-pytorch-profiler pytorch-profiler-collect-shapes nvtx-ranges "
+                   "record-memory-history",
+       .values = "profile-step-start profile-step-end memory-snapshot-path",
+       .lists = "profile-ranks"},
+
+      // Other tasks.
+      {.kind = kRefused,
+       .reason = "pretraining is the only task in this build",
+       .switches = "sft perform-rl-step rl-use-sequence-packing inference-dynamic-batching",
+       .values = "sft-tokenizer-prompt-format logits-save-dir logits-save-top-k "
+                 "logits-save-top-p logits-save-dtype logits-load-dir logits-load-kd-loss-alpha "
+                 "grpo-prompts-per-step grpo-group-size grpo-iterations grpo-clamp-eps-lower "
+                 "grpo-clamp-eps-upper grpo-kl-beta grpo-entropy-term-weight "
+                 "rl-inference-tensor-model-parallel-size "
+                 "rl-inference-pipeline-model-parallel-size "
+                 "rl-inference-expert-model-parallel-size "
+                 "rl-inference-expert-tensor-model-parallel-size refit-method langrl-env-config "
+                 "inference-shards"},
+  };
+  return groups;
+}
+
+}  // namespace phx

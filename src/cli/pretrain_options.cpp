@@ -1,0 +1,200 @@
+#include "cli/pretrain_options.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/option_rules.h"
+#include "cli/megatron_catalogue.h"
+#include "data/byte_tokenizer.h"
+
+namespace phx {
+namespace {
+
+void add(Problems& problems, const std::string& name, std::string text, std::string hint) {
+  problems.push_back({ProblemKind::rule, "--" + name, std::move(text), std::move(hint)});
+}
+
+// A run counts in iterations or in samples; schedules in the other unit would have no meaning.
+void check_units(const OptionSet& options, Problems& problems) {
+  const bool iters = options.active("train-iters"), samples = options.active("train-samples");
+  if (iters == samples) return;  // reported already
+  const std::string wrong = iters ? "samples" : "iters", right = iters ? "iters" : "samples";
+  for (const char* stem : {"lr-decay-", "lr-warmup-", "lr-wsd-decay-"}) {
+    const std::string name = stem + wrong;
+    if (options.number(name).value_or(0) == 0) continue;
+    add(problems, name,
+        str_cat(shown(options, name), " does not go with ", shown(options, "train-" + right)),
+        str_cat("use --", stem, right));
+  }
+}
+
+void check_schedule_lengths(const OptionSet& options, Problems& problems) {
+  for (const char* unit : {"iters", "samples"}) {
+    const std::string train = str_cat("train-", unit);
+    if (!options.active(train)) continue;
+    const std::string decay = str_cat("lr-decay-", unit);
+    const std::string horizon = options.active(decay) ? decay : train;
+    const std::string warmup = str_cat("lr-warmup-", unit);
+    const auto limit = options.number(horizon);
+    if (!limit) continue;
+    const double length = *limit, ramp = options.number(warmup).value_or(0);
+    if (ramp >= length && ramp > 0) {
+      add(problems, warmup,
+          str_cat(shown(options, warmup), " leaves nothing of ", shown(options, horizon)),
+          str_cat("warm-up has to be shorter; it is part of --", horizon));
+    }
+    const std::string anneal = str_cat("lr-wsd-decay-", unit);
+    if (options.number(anneal).value_or(0) > length) {
+      add(problems, anneal,
+          str_cat(shown(options, anneal), " is more than ", shown(options, horizon)),
+          str_cat("the final fall is part of --", horizon));
+    }
+  }
+}
+
+void check_recomputed_layers(const OptionSet& options, Problems& problems) {
+  const auto recomputed = options.number("recompute-num-layers");
+  const auto layers = options.number("num-layers");
+  if (!recomputed || !layers || *recomputed <= *layers) return;
+  add(problems, "recompute-num-layers",
+      str_cat(shown(options, "recompute-num-layers"), " is more than ",
+              shown(options, "num-layers")),
+      str_cat("1 to ", *layers, " are possible"));
+}
+
+void check_vocabulary(const OptionSet& options, Problems& problems) {
+  const bool bytes = options.at("tokenizer-type").get() == "ByteTokenizer";
+  if (bytes && options.number("vocab-size").value_or(ByteTokenizer::kVocabSize) <
+                   ByteTokenizer::kVocabSize) {
+    add(problems, "vocab-size",
+        str_cat(shown(options, "vocab-size"), " is too small for --tokenizer-type ByteTokenizer, ",
+                "which has ", ByteTokenizer::kVocabSize, " tokens"),
+        "leave --vocab-size out");
+  }
+  if (bytes || options.active("vocab-size")) return;
+  const bool tokenizer = options.active("tokenizer-model") || options.active("vocab-file");
+  const std::string type = options.at("tokenizer-type").get().get<std::string>();
+  if (tokenizer && type != "NullTokenizer") return;
+  add(problems, "vocab-size", "--vocab-size is required when no tokenizer tells it",
+      "add --vocab-size, or --tokenizer-model, or --vocab-file and --merge-file");
+}
+
+void check_source(const OptionSet& options, Problems& problems) {
+  for (const char* name : {"mock-data", "token-file", "data-path", "train-data-path"}) {
+    if (options.active(name)) return;
+  }
+  add(problems, "data-path",
+      "one of --data-path, --train-data-path, --token-file and --mock-data is required",
+      "--mock-data trains on made-up tokens");
+}
+
+void check_no_position(const OptionSet& options, Problems& problems) {
+  if (!options.seen("no-position-embedding")) return;
+  if (options.at("position-embedding-type").get() != "learned_absolute") return;
+  add(problems, "no-position-embedding",
+      "--no-position-embedding contradicts --position-embedding-type learned_absolute",
+      "use --position-embedding-type rope or none");
+}
+
+std::vector<Rule> cross_rules() {
+  return {
+      {"schedules have the unit of the run: iterations with --train-iters, samples with "
+       "--train-samples",
+       check_units},
+      {"warm-up and WSD's final fall are shorter than the decay they are part of",
+       check_schedule_lengths},
+      {"--recompute-num-layers is at most --num-layers", check_recomputed_layers},
+      {"--vocab-size is given where no tokenizer tells it", check_vocabulary},
+      {"tokens have a source: --data-path, --train-data-path, --token-file or --mock-data",
+       check_source},
+      {"--no-position-embedding does not go with learned positions", check_no_position},
+  };
+}
+
+// Flags that are sound but idle in this run: Megatron's recipes carry them along.
+void note_idle(const OptionSet& options, const PretrainOptions& values, ParseReport& report) {
+  if (!values.train.fp16) {
+    for (const char* name : {"loss-scale", "initial-loss-scale", "min-loss-scale",
+                             "loss-scale-window", "hysteresis"}) {
+      if (options.at(name).given) {
+        report.implied.emplace_back(str_cat("--", name), "only fp16 scales its loss");
+      }
+    }
+  }
+  if (values.parallel.sequence_parallel && values.parallel.tensor_model_parallel_size == 1) {
+    report.implied.emplace_back("--sequence-parallel", "there is nothing to cut at TP 1");
+  }
+}
+
+}  // namespace
+
+OptionSet pretrain_option_set(PretrainOptions& options) {
+  OptionSet set;
+  set.add("Model", options.model);
+  set.add("Ranks", options.parallel);
+  set.add("Run", options.train);
+  set.add("Optimizer", options.optim);
+  set.add("Data", options.data);
+  set.add(megatron_catalogue());
+  return set;
+}
+
+std::vector<Rule> pretrain_rules() {
+  std::vector<Rule> rules;
+  for (const std::vector<Rule>& part : {transformer_rules(), parallel_rules(), train_rules(),
+                                        optimizer_rules(), data_rules(), cross_rules()}) {
+    rules.insert(rules.end(), part.begin(), part.end());
+  }
+  return rules;
+}
+
+ParseResult parse_pretrain(std::span<const std::string> args) {
+  ParseResult result;
+  OptionSet set = pretrain_option_set(result.options);
+  result.report = set.parse(args);
+  if (result.report.help) return result;
+  set.check(pretrain_rules(), result.report);
+  note_idle(set, result.options, result.report);
+  if (result.report.ok()) {
+    if (result.options.data.tokenizer_type == "ByteTokenizer" && !result.options.model.vocab_size) {
+      result.options.model.vocab_size = ByteTokenizer::kVocabSize;
+    }
+    result.options.model.resolve();
+    result.options.train.resolve();
+  }
+  return result;
+}
+
+nlohmann::json PretrainOptions::to_json() const {
+  PretrainOptions copy = *this;
+  return pretrain_option_set(copy).json();
+}
+
+PretrainOptions PretrainOptions::from_json(const nlohmann::json& values) {
+  PretrainOptions options;
+  ParseReport report;
+  pretrain_option_set(options).load_json(values, report);
+  PHX_CHECK(report.ok(), "options kept with a run cannot be read:\n",
+            format_problems(report.problems));
+  return options;
+}
+
+std::string PretrainOptions::table() const {
+  PretrainOptions copy = *this;
+  return pretrain_option_set(copy).table();
+}
+
+std::string pretrain_help() {
+  PretrainOptions defaults;
+  return pretrain_option_set(defaults).help(
+      "phalanx pretrain [--config FILE] [flags]",
+      "  phalanx pretrain --num-layers 4 --hidden-size 256 --num-attention-heads 4 \\\n"
+      "    --seq-length 256 --max-position-embeddings 256 --position-embedding-type rope \\\n"
+      "    --normalization RMSNorm --swiglu --disable-bias-linear --vocab-size 512 --mock-data \\\n"
+      "    --micro-batch-size 4 --global-batch-size 16 --train-iters 200 --lr 3e-4 --log-interval "
+      "10\n"
+      "\n"
+      "  phalanx pretrain --config recipe.yaml --lr 1e-4 --check-args");
+}
+
+}  // namespace phx

@@ -1,0 +1,47 @@
+// All options of `phalanx pretrain`: Megatron's flags or a YAML file in, checked configs out.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "data/data_config.h"
+#include "optim/optimizer_config.h"
+#include "parallel/parallel_config.h"
+#include "train/train_config.h"
+#include "transformer/transformer_config.h"
+
+namespace phx {
+
+struct PretrainOptions {
+  TransformerConfig model;
+  ParallelConfig parallel;
+  TrainConfig train;
+  OptimizerConfig optim;
+  DataConfig data;
+
+  // What the JSON copy kept beside a run or in a checkpoint holds: {"hidden_size": 4096, ..}.
+  nlohmann::json to_json() const;
+  static PretrainOptions from_json(const nlohmann::json& values);  // throws on what it cannot place
+  std::string table() const;                                       // alphabetical, with dots
+};
+
+struct ParseResult {
+  PretrainOptions options;  // resolved when report.ok()
+  ParseReport report;
+};
+
+// Reads and checks everything; reports every problem at once and throws nothing for them.
+ParseResult parse_pretrain(std::span<const std::string> args);
+
+// The registry over the given configs, Megatron's catalogue included; `options` must outlive it.
+OptionSet pretrain_option_set(PretrainOptions& options);
+// Every rule between fields: those of the rooms and those across them.
+std::vector<Rule> pretrain_rules();
+
+std::string pretrain_help();
+std::string flags_markdown();  // the text of docs/flags.md
+
+}  // namespace phx

@@ -1,0 +1,163 @@
+#include "kernels/attention.h"
+
+#include <cmath>
+
+namespace phx::kernels {
+
+namespace {
+
+Tensor make_workspace(const AttentionInputs& in, int64_t bytes) {
+  return bytes == 0 ? Tensor() : empty({bytes}, DType::u8, in.q.device(), Purpose::workspace);
+}
+
+// A view of the wrong shape or type is named in full.
+void check_view(const char* name, const HeadView& x, const Shape& expected, DType dtype) {
+  const Shape shape = {x.s, x.b, x.n, x.d};
+  PHX_CHECK(shape == expected && x.dtype() == dtype, "attention: ", name, " should be ", expected,
+            " in ", dtype, ", but it is ", shape, " in ", x.dtype());
+}
+
+}  // namespace
+
+double attention_scale(const AttentionInputs& in, const AttentionOptions& options) {
+  return options.scale != 0 ? options.scale : 1 / std::sqrt(double(in.q.d));
+}
+
+void check_attention(const AttentionInputs& in, const AttentionOptions& options) {
+  const HeadView &q = in.q, &k = in.k;
+  PHX_CHECK(k.n > 0 && q.n % k.n == 0, "attention: ", q.n, " query heads cannot share ", k.n,
+            " key heads: the first must be a multiple of the second");
+  PHX_CHECK(q.d > 0 && q.d <= kMaxHeadSize, "attention: a head has 1 to ", kMaxHeadSize,
+            " channels, not ", q.d);
+  check_view("k", k, {k.s, q.b, k.n, q.d}, q.dtype());
+  check_view("v", in.v, {k.s, q.b, k.n, q.d}, q.dtype());
+  PHX_CHECK(!options.causal || k.s >= q.s, "attention: ", q.s,
+            " causal queries cannot be the last of ", k.s, " keys");
+  PHX_CHECK(k.s > 0 || q.s == 0, "attention: ", q.s, " queries have no key to look at");
+  PHX_CHECK(options.window_left >= -1, "attention: a window of ", options.window_left,
+            " earlier keys: it should be -1 (all) or more");
+  PHX_CHECK(options.softcap >= 0, "attention: softcap ", options.softcap,
+            " should be positive, or 0 for none");
+  PHX_CHECK(options.dropout >= 0 && options.dropout < 1, "attention: dropout ", options.dropout,
+            " should be in [0, 1)");
+  if (!in.packed()) return;
+  PHX_CHECK(q.b == 1 && q.s == k.s,
+            "attention: packed sequences have b = 1 and as many queries as ", "keys, but q is ",
+            Shape({q.s, q.b, q.n, q.d}), " and k is ", Shape({k.s, k.b, k.n, k.d}));
+  PHX_CHECK(in.cu_seqlens.dtype() == DType::i32 && in.cu_seqlens.rank() == 1 &&
+                in.cu_seqlens.dim(0) >= 2 && in.cu_seqlens.device() == q.device(),
+            "attention: cu_seqlens should be [sequences + 1] in i32 on q's device, but it is ",
+            in.cu_seqlens.shape(), " in ", in.cu_seqlens.dtype());
+  PHX_CHECK(in.max_seqlen > 0 && in.max_seqlen <= q.s, "attention: max_seqlen ", in.max_seqlen,
+            " should be in [1, ", q.s, "]");
+}
+
+CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
+                                    AttentionPass pass) {
+  const HeadView& q = in.q;
+  // cuDNN's fused attention is for tensor cores: 16-bit types only.
+  if (q.dtype() != DType::bf16 && q.dtype() != DType::f16) return CudaAttention::own;
+  // Its dropout draws from its own sequence, which depends on the layout; ours does not.
+  if (options.dropout > 0) return CudaAttention::own;
+  // A softcap would be a graph of five more nodes that cuDNN fuses for some shapes only.
+  if (options.softcap > 0) return CudaAttention::own;
+  // 16-byte rows are what its loads need.
+  for (const HeadView* x : {&in.q, &in.k, &in.v})
+    if (x->d % 8 || x->offset % 8 || x->stride_s % 8 || x->stride_b % 8 || x->stride_n % 8)
+      return CudaAttention::own;
+  // The last queries of a longer past are one token of decoding: latency, not throughput, and a
+  // plan would have to be built for every length of the past.
+  if (in.q.s != in.k.s) return CudaAttention::own;
+  // A window without causality needs a right bound that we do not offer.
+  if (options.window_left >= 0 && !options.causal) return CudaAttention::own;
+  // Each packed batch has another longest sequence and another count, and each would need a plan.
+  if (in.packed()) return CudaAttention::own;
+  // Its backward refuses a single position.
+  if (q.s == 1) return CudaAttention::own;
+  // Its dq is added up in an order that changes from run to run.
+  if (pass == AttentionPass::backward && q.device().runtime().deterministic())
+    return CudaAttention::own;
+  return CudaAttention::cudnn;
+}
+
+int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
+  // delta [b, n, sq] in f32
+  return pass == AttentionPass::forward ? 0 : in.q.b * in.q.n * in.q.s * 4;
+}
+
+const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,
+                                   AttentionPass pass) {
+  if (in.q.device().target() == DeviceKind::cpu) return "cpu";
+  return choose_cuda_attention(in, options, pass) == CudaAttention::cudnn ? "cuDNN" : "own";
+}
+
+int64_t attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
+                                  [[maybe_unused]] const HeadView& o) {
+  constexpr AttentionPass kPass = AttentionPass::forward;
+  if (in.q.device().target() == DeviceKind::cpu) return cpu::attention_workspace_bytes(in, kPass);
+  if (choose_cuda_attention(in, options, kPass) == CudaAttention::own)
+    return own_attention_workspace_bytes(in, kPass);
+#ifdef PHX_HAVE_CUDA
+  if (in.q.device().kind() == DeviceKind::cuda)
+    return cuda::cudnn_attention_workspace_bytes(in, options, o);
+#endif
+  return meta::cudnn_attention_workspace_bytes(in, kPass);
+}
+
+int64_t attention_backward_workspace_bytes(const AttentionInputs& in,
+                                           const AttentionOptions& options,
+                                           [[maybe_unused]] const HeadView& o,
+                                           [[maybe_unused]] const HeadView& d_o,
+                                           [[maybe_unused]] const AttentionGradients& grads) {
+  constexpr AttentionPass kPass = AttentionPass::backward;
+  if (in.q.device().target() == DeviceKind::cpu) return cpu::attention_workspace_bytes(in, kPass);
+  if (choose_cuda_attention(in, options, kPass) == CudaAttention::own)
+    return own_attention_workspace_bytes(in, kPass);
+#ifdef PHX_HAVE_CUDA
+  if (in.q.device().kind() == DeviceKind::cuda)
+    return cuda::cudnn_attention_backward_workspace_bytes(in, options, o, d_o, grads);
+#endif
+  return meta::cudnn_attention_workspace_bytes(in, kPass);
+}
+
+void attention(const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
+               const HeadView& o, Tensor& lse) {
+  PHX_DISPATCH(in.q.device(), attention, in, options, workspace, o, lse);
+}
+
+void attention_backward(const AttentionInputs& in, const AttentionOptions& options,
+                        const HeadView& o, const Tensor& lse, const HeadView& d_o,
+                        Tensor& workspace, const AttentionGradients& grads) {
+  PHX_DISPATCH(in.q.device(), attention_backward, in, options, o, lse, d_o, workspace, grads);
+}
+
+void attention(const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
+               Tensor& lse) {
+  check_attention(in, options);
+  const HeadView& q = in.q;
+  check_view("o", o, {q.s, q.b, q.n, q.d}, q.dtype());
+  PHX_CHECK(lse.shape() == Shape({q.b, q.n, q.s}) && lse.dtype() == acc_dtype(q.dtype()),
+            "attention: lse should be ", Shape({q.b, q.n, q.s}), " in ", acc_dtype(q.dtype()),
+            ", but it is ", lse.shape(), " in ", lse.dtype());
+  if (q.s * q.b == 0) return;
+  Tensor workspace = make_workspace(in, attention_workspace_bytes(in, options, o));
+  attention(in, options, workspace, o, lse);
+}
+
+void attention_backward(const AttentionInputs& in, const AttentionOptions& options,
+                        const HeadView& o, const Tensor& lse, const HeadView& d_o,
+                        const AttentionGradients& grads) {
+  check_attention(in, options);
+  const HeadView &q = in.q, &k = in.k;
+  check_view("o", o, {q.s, q.b, q.n, q.d}, q.dtype());
+  check_view("do", d_o, {q.s, q.b, q.n, q.d}, q.dtype());
+  check_view("dq", grads.dq, {q.s, q.b, q.n, q.d}, q.dtype());
+  check_view("dk", grads.dk, {k.s, k.b, k.n, k.d}, q.dtype());
+  check_view("dv", grads.dv, {k.s, k.b, k.n, k.d}, q.dtype());
+  if (q.s * q.b == 0) return;
+  Tensor workspace =
+      make_workspace(in, attention_backward_workspace_bytes(in, options, o, d_o, grads));
+  attention_backward(in, options, o, lse, d_o, workspace, grads);
+}
+
+}  // namespace phx::kernels

@@ -1,0 +1,117 @@
+// Attention: o = softmax(mask(softcap(scale q k^T))) v, forward and backward, on head views, so
+// that packed QKV needs no copies. Nothing of size s x s is ever stored: memory is linear in the
+// sequence.
+//
+//   q, o [sq, b, n, d];  k, v [sk, b, g, d], n % g == 0: query head i uses key head i / (n / g)
+//   lse  [b, n, sq] in acc_dtype: the natural logarithm of the sum of exp of the final scores
+//
+// Query i stands at position i + sk - sq: with sk > sq the queries are the last ones (KV cache).
+// Packed sequences of various lengths have b == 1, sq == sk == t tokens and cu_seqlens; each
+// attends to itself only.
+#pragma once
+
+#include "core/head_view.h"
+#include "kernels/dispatch.h"
+
+namespace phx::kernels {
+
+// Which dropout decision this is. A mask element belongs to global indices (sample, head, query
+// position, key position), so it does not depend on layout, device or blocking.
+struct AttentionRandom {
+  uint64_t seed = 0, site = 0, step = 0;
+  int64_t first_sample = 0;  // of batch entry 0; in a packed batch, of sequence 0
+  int64_t first_head = 0;    // of local head 0
+};
+
+struct AttentionOptions {
+  bool causal = true;
+  double scale = 0;      // of q . k; 0: 1 / sqrt(d)
+  int window_left = -1;  // earlier keys that a query sees beside its own position; -1: all
+  double softcap = 0;    // s -> softcap * tanh(s / softcap) on scaled scores; 0: none
+  double dropout = 0;    // probability of dropping a softmax weight
+  AttentionRandom random = {};
+};
+
+struct AttentionInputs {
+  HeadView q, k, v;
+  Tensor cu_seqlens{};     // i32 [num_seqs + 1], from 0 to t; undefined: not packed
+  int64_t max_seqlen = 0;  // of the packed sequences
+  bool packed() const { return cu_seqlens.defined(); }
+  int64_t num_seqs() const { return packed() ? cu_seqlens.dim(0) - 1 : q.b; }
+  int64_t max_queries() const { return packed() ? max_seqlen : q.s; }
+  int64_t max_keys() const { return packed() ? max_seqlen : k.s; }
+};
+
+inline constexpr int64_t kMaxHeadSize = 256;
+
+// Throws unless the shapes, types and options fit together.
+void check_attention(const AttentionInputs& in, const AttentionOptions& options);
+
+enum class AttentionPass { forward, backward };
+// Who computes it: "cpu", "cuDNN" or "own". On meta, of the target.
+const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,
+                                   AttentionPass pass);
+
+// o and lse are overwritten. `workspace` is u8 of the bytes below, undefined if that is 0.
+PHX_KERNEL(void, attention,
+           (const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
+            const HeadView& o, Tensor& lse))
+
+// dq, dk, dv have the shapes of q, k, v, any strides, and are overwritten.
+struct AttentionGradients {
+  HeadView dq, dk, dv;
+};
+PHX_KERNEL(void, attention_backward,
+           (const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
+            const Tensor& lse, const HeadView& d_o, Tensor& workspace,
+            const AttentionGradients& grads))
+
+// Bytes of workspace: by shapes alone, but where cuDNN says what its plan needs. On meta the same
+// as on the device that it stands for (cuDNN's by formula).
+int64_t attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
+                                  const HeadView& o);
+int64_t attention_backward_workspace_bytes(const AttentionInputs& in,
+                                           const AttentionOptions& options, const HeadView& o,
+                                           const HeadView& d_o, const AttentionGradients& grads);
+
+// The common fronts: check, make the workspace, dispatch.
+void attention(const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
+               Tensor& lse);
+void attention_backward(const AttentionInputs& in, const AttentionOptions& options,
+                        const HeadView& o, const Tensor& lse, const HeadView& d_o,
+                        const AttentionGradients& grads);
+
+// --- what the versions share
+
+// 1 / sqrt(d) where the options leave the scale open.
+double attention_scale(const AttentionInputs& in, const AttentionOptions& options);
+
+namespace cpu {
+// The backward adds up dk and dv of a (sequence, key head) in `splits` parts, in order, so that a
+// small batch still uses several threads. Depends on shapes only.
+struct BackwardSplit {
+  int64_t splits;  // parts a (sequence, key head)
+  int64_t slots;   // accumulators dk and dv, [2, max_keys, padded d] each
+};
+BackwardSplit attention_backward_split(const AttentionInputs& in);
+int64_t attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
+}  // namespace cpu
+
+// On cuda: cuDNN where it can, our own kernels elsewhere. The reasons stand with the function.
+enum class CudaAttention { cudnn, own };
+CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
+                                    AttentionPass pass);
+int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
+namespace cuda {
+int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
+                                        const HeadView& o);
+int64_t cudnn_attention_backward_workspace_bytes(const AttentionInputs& in,
+                                                 const AttentionOptions& options, const HeadView& o,
+                                                 const HeadView& d_o,
+                                                 const AttentionGradients& grads);
+}  // namespace cuda
+namespace meta {
+int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
+}  // namespace meta
+
+}  // namespace phx::kernels

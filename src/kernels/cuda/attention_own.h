@@ -1,0 +1,22 @@
+// Our own attention on the GPU: f32, any head size, dropout, softcap, windows, packed sequences,
+// and a backward without atomics, so that the same inputs give the same bytes every time.
+#pragma once
+
+#include "kernels/attention.h"
+
+namespace phx::kernels::cuda {
+
+void own_attention(const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
+                   Tensor& lse);
+void own_attention_backward(const AttentionInputs& in, const AttentionOptions& options,
+                            const HeadView& o, const Tensor& lse, const HeadView& d_o,
+                            Tensor& workspace, const AttentionGradients& grads);
+
+// cuDNN's, see attention_cudnn.cpp.
+void cudnn_attention(const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
+                     const HeadView& o, Tensor& lse);
+void cudnn_attention_backward(const AttentionInputs& in, const AttentionOptions& options,
+                              const HeadView& o, const Tensor& lse, const HeadView& d_o,
+                              Tensor& workspace, const AttentionGradients& grads);
+
+}  // namespace phx::kernels::cuda

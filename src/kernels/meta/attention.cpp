@@ -1,0 +1,53 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+
+#include "base/math.h"
+
+namespace phx::kernels::meta {
+
+namespace {
+
+// (query, key) pairs that are computed, over the batch. The lengths of packed sequences are not
+// known here: all are taken to be of the longest one's length.
+int64_t visible_pairs(const AttentionInputs& in, const AttentionOptions& options) {
+  const int64_t queries = in.max_queries(), keys = in.max_keys();
+  int64_t pairs = 0;
+  for (int64_t i = 0; i < queries; ++i) {
+    const int64_t position = i + keys - queries;
+    const int64_t end = options.causal ? position + 1 : keys;
+    const int64_t begin =
+        options.window_left < 0 ? 0 : std::max<int64_t>(0, position - options.window_left);
+    pairs += end - begin;
+  }
+  return in.packed() ? pairs * in.q.s / queries : pairs * in.q.b;
+}
+
+int64_t bytes_of(const HeadView& x) { return x.s * x.b * x.n * x.d * size_of(x.dtype()); }
+
+}  // namespace
+
+void attention(const AttentionInputs& in, const AttentionOptions& options, Tensor&,
+               const HeadView& o, Tensor& lse) {
+  in.q.device().runtime().count(
+      {.flops = 4 * visible_pairs(in, options) * in.q.n * in.q.d,  // q k^T and p v
+       .bytes = bytes_of(in.q) + bytes_of(in.k) + bytes_of(in.v) + bytes_of(o) + lse.bytes()});
+}
+
+void attention_backward(const AttentionInputs& in, const AttentionOptions& options,
+                        const HeadView& o, const Tensor& lse, const HeadView& d_o, Tensor&,
+                        const AttentionGradients& grads) {
+  // Five products of that size: q k^T again, do v^T, dv, dq, dk.
+  in.q.device().runtime().count(
+      {.flops = 10 * visible_pairs(in, options) * in.q.n * in.q.d,
+       .bytes = bytes_of(in.q) + bytes_of(in.k) + bytes_of(in.v) + bytes_of(o) + lse.bytes() +
+                bytes_of(d_o) + bytes_of(grads.dq) + bytes_of(grads.dk) + bytes_of(grads.dv)});
+}
+
+int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
+  if (pass == AttentionPass::forward) return 0;
+  // dq in f32, and delta; cuDNN's kernels round the sequence up to their blocks of 128 queries.
+  return in.q.b * in.q.n * round_up(in.q.s, 128) * (in.q.d + 1) * 4;
+}
+
+}  // namespace phx::kernels::meta

@@ -1,0 +1,106 @@
+// A parameter, which knows its global self: its name (Megatron-Core's, with the global layer
+// index), its unpadded global shape, and which pieces of it lie where in this rank's memory.
+// Checkpoints, resharding, conversion, the optimizer and the planner all read this one description.
+//
+// A weight is reached only through acquire(), its gradient only through the graph (Sink) and
+// gradient(): plain data parallelism, ZeRO and FSDP differ behind that door alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/autograd.h"
+#include "core/tensor.h"
+
+namespace phx {
+
+// A parameter as rows x columns; one-dimensional ones have a single column. `count` whole rows from
+// global row `global_row` lie at local row `local_row`.
+struct RowPiece {
+  int64_t global_row = 0;
+  int64_t local_row = 0;
+  int64_t count = 0;
+};
+
+struct Init {
+  enum class Kind { normal, constant } kind = Kind::constant;
+  double value = 0;  // the standard deviation, or the constant
+  static Init normal(double std) { return {Kind::normal, std}; }
+  static Init constant(double value) { return {Kind::constant, value}; }
+};
+
+struct ParameterSpec {
+  Shape global_shape;            // [rows, cols] or [rows], without padding
+  int64_t local_rows = 0;        // with padding
+  std::vector<RowPiece> pieces;  // every global row that this rank holds, once
+  Init init;
+};
+
+// All rows, where they are; `local_rows` may be larger (zero rows at the end).
+ParameterSpec whole(const Shape& shape, Init init, int64_t local_rows = 0);
+
+class Parameter;
+
+// Holds a gathered weight while a forward uses it.
+class Held {
+ public:
+  Held(Parameter& parameter, Tensor tensor) : parameter_(&parameter), tensor_(std::move(tensor)) {}
+  ~Held();
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  operator const Tensor&() const { return tensor_; }
+
+ private:
+  Parameter* parameter_;
+  Tensor tensor_;
+};
+
+class Parameter {
+ public:
+  explicit Parameter(ParameterSpec spec);
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& name() const { return name_; }
+  const ParameterSpec& spec() const { return spec_; }
+  Shape local_shape() const;
+  int64_t columns() const;
+  // Matrices decay; biases and norms, which are vectors, do not.
+  bool decays() const { return spec_.global_shape.rank() >= 2; }
+
+  // The weight for an op, attached to the graph. Released when the Held goes out of scope; backward
+  // functions get it acquired by the graph walk.
+  Held acquire();
+
+  const Tensor& value() const { return value_; }  // local, in the model's dtype
+  const Tensor& gradient() const {
+    return gradient_;
+  }  // local, in acc_dtype: a plain sum over tokens
+
+  // A step begins: the first gradient of this step overwrites, the next ones add.
+  void begin_step() { touched_ = false; }
+  // After the last backward of a step: a parameter that nothing used has gradient zero.
+  void finish_step();
+  // Called each time a use of this parameter has been back-propagated. Buckets hang on it.
+  void on_use_done(std::function<void(Parameter&)> f) { use_done_ = std::move(f); }
+
+  void set_name(std::string name) { name_ = std::move(name); }
+  void attach(Tensor value, Tensor gradient);  // the store's memory
+  // Global rows by Philox, keyed by name and global index: the same weights under every layout.
+  void initialize(uint64_t seed);
+
+ private:
+  friend class Held;
+  friend class ParameterLeaf;
+  ParameterSpec spec_;
+  std::string name_;
+  Tensor value_, gradient_;
+  std::shared_ptr<Node> leaf_;
+  std::function<void(Parameter&)> use_done_;
+  bool touched_ = false;
+};
+
+}  // namespace phx

@@ -1,0 +1,61 @@
+#include "ops/attention.h"
+
+#include "core/autograd.h"
+
+namespace phx {
+
+using kernels::AttentionInputs;
+
+Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOptions& options,
+                 const PackedSequences& packed) {  // [s, b, (n + 2g) * d] -> [s, b, n * d]
+  const auto [n, g, d] = heads;
+  PHX_CHECK(qkv.rank() == 3 && qkv.dim(2) == (n + 2 * g) * d, "attention: with ", n,
+            " query heads, ", g, " key heads and ", d, " channels a head qkv should be [s, b, ",
+            (n + 2 * g) * d, "], but it is ", qkv.shape());
+  const AttentionInputs in{.q = heads_of(qkv, d, 0, n),
+                           .k = heads_of(qkv, d, n, g),
+                           .v = heads_of(qkv, d, n + g, g),
+                           .cu_seqlens = packed.cu_seqlens,
+                           .max_seqlen = packed.max_seqlen};
+  const int64_t s = qkv.dim(0), b = qkv.dim(1);
+  Tensor o = empty({s, b, n * d}, qkv.dtype(), qkv.device());
+  Tensor lse = empty({b, n, s}, acc_dtype(qkv.dtype()), qkv.device());
+  kernels::attention(in, options, heads_of(o, d, 0, n), lse);
+
+  return with_backward(
+      o, {qkv},
+      [in, heads, options, o = o.detach(), lse](const Tensor& d_o, GradOut& grad) {  // [s, b, n*d]
+        const auto [n, g, d] = heads;
+        const Tensor& dqkv = grad.out(0);
+        kernels::attention_backward(in, options, heads_of(o, d, 0, n), lse, heads_of(d_o, d, 0, n),
+                                    {.dq = heads_of(dqkv, d, 0, n),
+                                     .dk = heads_of(dqkv, d, n, g),
+                                     .dv = heads_of(dqkv, d, n + g, g)});
+      });
+}
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHeads& heads,
+                 const AttentionOptions& options) {  // [sq, b, n * d], 2 x [sk, b, g * d]
+  const auto [n, g, d] = heads;
+  PHX_CHECK(q.rank() == 3 && q.dim(2) == n * d, "attention: with ", n, " heads of ", d,
+            " channels q should be [sq, b, ", n * d, "], but it is ", q.shape());
+  PHX_CHECK(k.rank() == 3 && k.dim(2) == g * d && v.shape() == k.shape(), "attention: with ", g,
+            " heads of ", d, " channels k and v should be [sk, b, ", g * d, "], but they are ",
+            k.shape(), " and ", v.shape());
+  const AttentionInputs in{
+      .q = heads_of(q, d, 0, n), .k = heads_of(k, d, 0, g), .v = heads_of(v, d, 0, g)};
+  Tensor o = empty_like(q);
+  Tensor lse = empty({q.dim(1), n, q.dim(0)}, acc_dtype(q.dtype()), q.device());
+  kernels::attention(in, options, heads_of(o, d, 0, n), lse);
+
+  return with_backward(
+      o, {q, k, v}, [in, heads, options, o = o.detach(), lse](const Tensor& d_o, GradOut& grad) {
+        const auto [n, g, d] = heads;
+        kernels::attention_backward(in, options, heads_of(o, d, 0, n), lse, heads_of(d_o, d, 0, n),
+                                    {.dq = heads_of(grad.out(0), d, 0, n),
+                                     .dk = heads_of(grad.out(1), d, 0, g),
+                                     .dv = heads_of(grad.out(2), d, 0, g)});
+      });
+}
+
+}  // namespace phx

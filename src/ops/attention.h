@@ -1,0 +1,35 @@
+// Attention over heads that lie side by side in the last dimension. kernels/attention.h says what
+// is computed and what the options mean. Kept for the backward: the inputs, the output and the
+// log-sum-exp; nothing of size s x s.
+#pragma once
+
+#include "core/tensor.h"
+#include "kernels/attention.h"
+
+namespace phx {
+
+using kernels::AttentionOptions;
+using kernels::AttentionRandom;
+
+struct QkvHeads {
+  int64_t n = 0;  // query heads
+  int64_t g = 0;  // key and value heads; n is a multiple
+  int64_t d = 0;  // channels a head
+};
+
+// Several sequences laid end to end in one row of t tokens; none sees another.
+struct PackedSequences {
+  Tensor cu_seqlens;       // i32 [sequences + 1] on the device, from 0 to t
+  int64_t max_seqlen = 0;  // the longest, known to the host
+};
+
+// The last dimension is all query heads | all key heads | all value heads. The backward writes one
+// gradient of this same layout, without copies.
+Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOptions& options = {},
+                 const PackedSequences& packed = {});  // [s, b, (n + 2g) * d] -> [s, b, n * d]
+
+// From separate tensors; sk may exceed sq: the queries are then the last positions (KV cache).
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHeads& heads,
+                 const AttentionOptions& options = {});  // [sq, b, n * d], 2 x [sk, b, g * d]
+
+}  // namespace phx

@@ -1,0 +1,16 @@
+// RMSNorm of the q and k heads of a packed qkv tensor.
+#pragma once
+
+#include "core/tensor.h"
+#include "kernels/head_norm.h"
+
+namespace phx {
+
+using kernels::NormOptions;
+using kernels::PackedHeads;
+
+// qkv [.., (n + 2g) d] ordered q | k | v; wq, wk [d].
+Tensor head_norm(const Tensor& qkv, const Tensor& wq, const Tensor& wk, const PackedHeads& heads,
+                 const NormOptions& options = {});
+
+}  // namespace phx

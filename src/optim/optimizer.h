@@ -1,0 +1,39 @@
+// AdamW over the store's flat buffers: gradient norm, clipping and update, all enqueued without a word from
+// the host. Weights of 16 bits keep an f32 master: for bf16 only the 16 bits that the weight lacks.
+#pragma once
+
+#include <vector>
+
+#include "core/step_scalars.h"
+#include "nn/parameter_store.h"
+#include "optim/optimizer_config.h"
+
+namespace phx {
+
+// A flat buffer beside the weights that belongs into a checkpoint.
+struct OptimizerState {
+  const char* name;  // "exp_avg"
+  Tensor flat;
+};
+
+class Optimizer {
+ public:
+  Optimizer(ParameterStore& store, const OptimizerConfig& config);
+
+  // One update from the store's gradients, with the numbers in `scalars`. If the gradient norm is not
+  // finite nothing changes, on the device; the host hears of it from the step's results.
+  // `sticky`: after such a step all later ones are skipped too, until the host has reacted.
+  void step(StepScalars& scalars, bool sticky);
+
+  std::vector<OptimizerState> states() const;
+  // Masters that follow from weights loaded without optimizer state: the weights themselves.
+  void masters_from_weights();
+
+ private:
+  ParameterStore& store_;
+  OptimizerConfig config_;
+  Tensor exp_avg_, exp_avg_sq_;
+  Tensor master_;  // f32 for f16, the u16 remainder for bf16, undefined for f32 and f64
+};
+
+}  // namespace phx

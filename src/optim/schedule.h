@@ -1,0 +1,25 @@
+// Learning rate and weight decay over a run, as pure functions of the samples consumed by successful
+// steps (Megatron counts schedules in samples).
+#pragma once
+
+#include <cstdint>
+
+#include "optim/optimizer_config.h"
+
+namespace phx {
+
+struct ScheduleLengths {  // in samples
+  int64_t warmup = 0;
+  int64_t decay = 0;      // until the minimum, warm-up included
+  int64_t wsd_decay = 0;  // the final fall of WSD
+  int64_t total = 0;      // of the run; weight decay ends there
+};
+
+// From iterations (times the global batch) or samples, as the flags give them.
+ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_samples,
+                                 int64_t global_batch_size);
+
+double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples);
+double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples);
+
+}  // namespace phx

@@ -1,0 +1,53 @@
+#include "train/batch_loader.h"
+
+#include <utility>
+
+namespace phx {
+
+BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
+                         int64_t vocab_size, Device device)
+    : source_(std::move(source)),
+      shape_(shape),
+      vocab_size_(vocab_size),
+      device_(empty({shape.num_micro_batches, 2, shape.seq_length, shape.micro_batch}, DType::i32, device,
+                    Purpose::runtime)),
+      sample_(shape.seq_length + 1) {
+  for (Staging& staging : staging_) staging.memory = device.runtime().backend().host_buffer(device_.bytes());
+}
+
+void BatchLoader::fill(int32_t* tokens, int32_t* labels, int64_t sample, int64_t column) {
+  source_->sample(sample, sample_);
+  const int64_t s = shape_.seq_length, b = shape_.micro_batch;
+  for (int64_t i = 0; i <= s; ++i)
+    PHX_CHECK(sample_[i] >= 0 && sample_[i] < vocab_size_, "token ", i, " of sample ", sample, " is ",
+              sample_[i], ", outside of the vocabulary of ", vocab_size_);
+  for (int64_t i = 0; i < s; ++i) {
+    tokens[i * b + column] = sample_[i];
+    labels[i * b + column] = sample_[i + 1];
+  }
+}
+
+void BatchLoader::load(int64_t first_sample) {
+  first_sample_ = first_sample;
+  tokens_ = shape_.samples() * shape_.seq_length;
+  if (device_.device().kind() == DeviceKind::meta) return;
+  Runtime& runtime = device_.runtime();
+  Staging& staging = staging_[next_];
+  next_ = 1 - next_;
+  runtime.backend().wait_on_host(staging.read);
+  auto* host = static_cast<int32_t*>(staging.memory.get());
+  const int64_t plane = shape_.seq_length * shape_.micro_batch;
+  for (int64_t k = 0; k < shape_.num_micro_batches; ++k)
+    for (int64_t j = 0; j < shape_.micro_batch; ++j)
+      fill(host + 2 * k * plane, host + (2 * k + 1) * plane, first_sample + k * shape_.micro_batch + j, j);
+  copy_from_host(device_, host);
+  staging.read = runtime.stream(StreamName::compute).record();
+}
+
+Batch BatchLoader::micro_batch(int64_t k) const {
+  const Tensor both = device_.rows(k, 1).reshape({2, shape_.seq_length, shape_.micro_batch});
+  const Shape plane{shape_.seq_length, shape_.micro_batch};
+  return {.tokens = both.rows(0, 1).reshape(plane), .labels = both.rows(1, 1).reshape(plane)};
+}
+
+}  // namespace phx

@@ -1,0 +1,53 @@
+// Global batches: which samples make iteration i, their tokens on the device.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/tensor.h"
+#include "data/sample_source.h"
+#include "models/gpt/gpt_model.h"
+
+namespace phx {
+
+struct BatchShape {
+  int64_t micro_batch = 1, num_micro_batches = 1, seq_length = 0;
+  int64_t samples() const { return micro_batch * num_micro_batches; }
+};
+
+// Turns consecutive samples into micro-batches. Tokens go to the device in one copy a step, from host
+// memory that is not touched again before the device has read it.
+class BatchLoader {
+ public:
+  BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape, int64_t vocab_size,
+              Device device);
+
+  // Samples first_sample .. first_sample + samples() - 1 of the source's order ("single" order: sample j
+  // of micro-batch k is number k * micro_batch + j).
+  void load(int64_t first_sample);
+
+  const BatchShape& shape() const { return shape_; }
+  int64_t tokens() const { return tokens_; }  // that count for the loss, of the loaded global batch
+  Batch micro_batch(int64_t k) const;
+  int64_t first_sample(int64_t k) const { return first_sample_ + k * shape_.micro_batch; }
+
+ private:
+  void fill(int32_t* tokens, int32_t* labels, int64_t sample, int64_t column);
+
+  std::shared_ptr<const SampleSource> source_;
+  BatchShape shape_;
+  int64_t vocab_size_;
+  Tensor device_;  // i32 [num_micro_batches, 2, s, b]: tokens and labels
+  struct Staging {
+    std::shared_ptr<void> memory;
+    Fence read;  // passed when the device has read the memory
+  };
+  std::array<Staging, 2> staging_;
+  int next_ = 0;
+  int64_t first_sample_ = 0, tokens_ = 0;
+  std::vector<int32_t> sample_;  // [s + 1]
+};
+
+}  // namespace phx

@@ -1,0 +1,86 @@
+#include "train/run_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/one_file.h"
+
+namespace phx {
+
+std::string RunState::to_json() const {
+  return nlohmann::json{{"iteration", iteration},
+                        {"consumed_train_samples", consumed_samples},
+                        {"scheduled_samples", scheduled_samples},
+                        {"updates", updates},
+                        {"consumed_valid_samples", consumed_valid_samples},
+                        {"skipped_iterations", skipped_iterations},
+                        {"loss_scale", scaler.scale},
+                        {"growth_tracker", scaler.growth},
+                        {"hysteresis_tracker", scaler.hysteresis_left}}
+      .dump();
+}
+
+RunState RunState::from_json(const std::string& text) {
+  const auto values = nlohmann::json::parse(text);
+  RunState state;
+  state.iteration = values.at("iteration");
+  state.consumed_samples = values.at("consumed_train_samples");
+  state.scheduled_samples = values.at("scheduled_samples");
+  state.updates = values.at("updates");
+  state.consumed_valid_samples = values.at("consumed_valid_samples");
+  state.skipped_iterations = values.at("skipped_iterations");
+  state.scaler = {values.at("loss_scale"), values.at("growth_tracker"), values.at("hysteresis_tracker")};
+  return state;
+}
+
+namespace {
+
+std::vector<FlatState> states_of(const Session& session, bool optimizer) {
+  std::vector<FlatState> states = {{"", const_cast<Session&>(session).store.weights()}};
+  if (!optimizer) return states;
+  for (const OptimizerState& state : session.optimizer.states())
+    states.push_back({str_cat("optimizer.", state.name, "."), state.flat});
+  return states;
+}
+
+}  // namespace
+
+void save_session(const Path& folder, const Session& session, const RunState& state) {
+  save_checkpoint(folder, state.iteration, session.store, states_of(session, session.config.train.save_optim),
+                  {{"format", "phalanx-1"}, {"options", session.config.json}, {"state", state.to_json()}});
+}
+
+std::optional<Loaded> load_session(Session& session) {
+  const TrainConfig& train = session.config.train;
+  Path folder = train.load;
+  bool finetune = train.finetune;
+  std::optional<int64_t> iteration;
+  if (!folder.empty()) iteration = train.ckpt_step ? train.ckpt_step : latest_checkpoint(folder);
+  if (!iteration && !train.pretrained_checkpoint.empty()) {
+    folder = train.pretrained_checkpoint;
+    iteration = latest_checkpoint(folder);
+    finetune = true;
+    PHX_CHECK(iteration.has_value(), "--pretrained-checkpoint ", folder.string(), " holds no checkpoint");
+  }
+  if (!iteration) {
+    PHX_CHECK(train.load.empty() || !train.exit_on_missing_checkpoint, "--load ", train.load,
+              " holds no checkpoint, and --exit-on-missing-checkpoint was given");
+    return std::nullopt;
+  }
+  const SafetensorsFile file(checkpoint_file(folder, *iteration));
+  const bool optimizer = train.load_optim && !finetune && !train.skip_train;
+  const std::vector<std::string> ignored = {"optimizer."};
+  load_checkpoint(file, session.store, states_of(session, optimizer),
+                  optimizer ? std::span<const std::string>() : ignored);
+  if (!optimizer) session.optimizer.masters_from_weights();
+  Loaded loaded{.state = {}, .file = file.path()};
+  if (!finetune) {
+    const auto& metadata = file.metadata();
+    PHX_CHECK(metadata.contains("state"), file.path().string(), " has no training state in its metadata");
+    loaded.state = RunState::from_json(metadata.at("state"));
+    if (!optimizer) loaded.state.updates = 0;
+  }
+  return loaded;
+}
+
+}  // namespace phx

@@ -1,0 +1,50 @@
+// One optimizer step: forward and backward of every micro-batch, gradient norm, update. Everything is
+// enqueued; nothing waits for the device. What came out is collected a step later.
+//
+// The loss is the sum of token losses over the global batch / N. N is known before the forward, so the
+// backward starts from 1/N (times the loss scale) and gradients are plain sums: no other factor exists.
+#pragma once
+
+#include "core/step_scalars.h"
+#include "models/gpt/gpt_model.h"
+#include "nn/parameter_store.h"
+#include "optim/optimizer.h"
+#include "train/batch_loader.h"
+
+namespace phx {
+
+struct StepSettings {
+  int64_t iteration = 1;  // from 1; also the random step of dropout
+  double lr = 0, weight_decay = 0;
+  double loss_scale = 1;
+  bool sticky_skip = true;
+};
+
+class TrainStep {
+ public:
+  TrainStep(GptModel& model, ParameterStore& store, Optimizer& optimizer, const OptimizerConfig& config,
+            uint64_t seed);
+
+  // Enqueues the step on the loader's current global batch.
+  void run(const BatchLoader& batch, const StepSettings& settings);
+
+  // The oldest step not collected yet; waits for that one alone.
+  StepResults collect() { return scalars_.collect(); }
+  int pending() const { return scalars_.published(); }
+  StepScalars& scalars() { return scalars_; }
+
+  // Mean token loss over `num_batches` global batches from `first_sample` on, without dropout.
+  double evaluate(BatchLoader& batch, int64_t first_sample, int64_t num_batches);
+
+ private:
+  GptModel& model_;
+  ParameterStore& store_;
+  Optimizer& optimizer_;
+  OptimizerConfig config_;
+  uint64_t seed_;
+  StepScalars scalars_;
+  Tensor grad_scale_;  // [1] loss_scale / N
+  Tensor one_;         // [1] where the backward of a loss starts
+};
+
+}  // namespace phx

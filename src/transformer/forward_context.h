@@ -1,0 +1,31 @@
+// What a forward needs beside its input: where in the global run these tokens stand (randomness is
+// a function of that), and for generation the cache of earlier keys and values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace phx {
+
+// Keys (rotated) and values of the tokens so far, one layer: [length, b, g * d] each.
+struct LayerCache {
+  Tensor keys, values;
+};
+
+struct KvCache {
+  std::vector<LayerCache> layers;
+  int64_t length = 0;  // tokens already in it
+};
+
+struct ForwardContext {
+  uint64_t seed = 0;
+  int64_t step = 0;            // of training, part of every random key
+  int64_t first_sample = 0;    // global index of the micro-batch's first sample
+  int64_t first_position = 0;  // of the sequence's first token
+  bool training = true;        // false: no dropout
+  KvCache* cache = nullptr;    // generation only
+};
+
+}  // namespace phx

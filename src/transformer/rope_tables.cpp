@@ -1,0 +1,59 @@
+#include "transformer/rope_tables.h"
+
+#include <map>
+#include <utility>
+
+namespace phx {
+
+namespace {
+
+RopeConfig rope_config(const TransformerConfig& config, int64_t layer) {
+  RopeConfig rope{.head_dim = config.head_dim(),
+                  .base = config.layer_rotary_base(layer),
+                  .percent = config.rotary_percent};
+  if (!config.layer_stretches_rope(layer)) return rope;
+  rope.interpolation = config.rotary_seq_len_interpolation_factor.value_or(1.0);
+  if (config.use_rope_scaling) {
+    rope.llama3 = {.factor = config.rope_scaling_factor,
+                   .low = config.rope_scaling_low_freq_factor,
+                   .high = config.rope_scaling_high_freq_factor,
+                   .original_length = config.rope_scaling_original_max_position_embeddings};
+  }
+  if (config.position_embedding_type == PositionEmbedding::yarn) {
+    rope.yarn = {.factor = config.rotary_scaling_factor,
+                 .original_length = config.yarn_original_max_position_embeddings.value_or(
+                     config.max_position_embeddings),
+                 .beta_fast = config.yarn_beta_fast,
+                 .beta_slow = config.yarn_beta_slow,
+                 .mscale = config.mscale,
+                 .mscale_all_dim = config.mscale_all_dim};
+  }
+  return rope;
+}
+
+}  // namespace
+
+RopeTables::RopeTables(const TransformerConfig& config, int64_t length, DType dtype, Device device)
+    : heads_{.first = 0,
+             .n = config.num_attention_heads + config.query_groups(),
+             .d = config.head_dim()},
+      pairs_(config.rotary_interleaved ? RopePairs::interleaved : RopePairs::halves) {
+  std::map<std::pair<double, bool>, Tensor> made;  // layers differ in base and stretching at most
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (!config.layer_uses_rope(layer)) {
+      table_of_layer_.emplace_back();
+      continue;
+    }
+    Tensor& table = made[{config.layer_rotary_base(layer), config.layer_stretches_rope(layer)}];
+    if (!table.defined()) table = rope_table(rope_config(config, layer), length, dtype, device);
+    table_of_layer_.push_back(table);
+  }
+}
+
+Tensor RopeTables::apply(Tensor&& qkv, int64_t layer, int64_t first_position) const {
+  const Tensor& table = table_of_layer_.at(size_t(layer));
+  return apply_rope_in_place(std::move(qkv), table, heads_,
+                             {.pairs = pairs_, .at = {.offset = first_position}});
+}
+
+}  // namespace phx

@@ -1,0 +1,27 @@
+// The cosines and sines of every distinct kind of layer, made once.
+#pragma once
+
+#include <vector>
+
+#include "ops/rope.h"
+#include "transformer/transformer_config.h"
+
+namespace phx {
+
+class RopeTables {
+ public:
+  // Positions [0, length).
+  RopeTables(const TransformerConfig& config, int64_t length, DType dtype, Device device);
+
+  // Rotates the q and k heads of qkv [s, b, (n + 2g) d], whose first token stands at
+  // `first_position`, in place where nobody else holds qkv.
+  Tensor apply(Tensor&& qkv, int64_t layer, int64_t first_position) const;
+
+ private:
+  std::vector<Tensor>
+      table_of_layer_;  // undefined: the layer has no rotary positions; layers share tables
+  RopeHeads heads_;
+  RopePairs pairs_ = RopePairs::halves;
+};
+
+}  // namespace phx

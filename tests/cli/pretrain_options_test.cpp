@@ -1,0 +1,195 @@
+#include "cli/pretrain_options.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+
+namespace phx {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts small(Texts extra) {
+  Texts args = {"--num-layers",
+                "2",
+                "--hidden-size",
+                "32",
+                "--num-attention-heads",
+                "4",
+                "--seq-length",
+                "16",
+                "--max-position-embeddings",
+                "16",
+                "--micro-batch-size",
+                "2",
+                "--lr",
+                "1e-3",
+                "--vocab-size",
+                "100",
+                "--mock-data"};
+  args.insert(args.end(), extra.begin(), extra.end());
+  return args;
+}
+
+Texts problems(const Texts& args) {
+  Texts texts;
+  for (const Problem& problem : parse_pretrain(args).report.problems) texts.push_back(problem.text);
+  return texts;
+}
+
+TEST(PretrainOptions, SchedulesCountAsTheRunDoes) {
+  EXPECT_EQ(problems(small({"--train-iters", "10", "--lr-warmup-samples", "4"})),
+            Texts{"--lr-warmup-samples 4 does not go with --train-iters 10"});
+  EXPECT_EQ(problems(small({"--train-samples", "10", "--lr-decay-iters", "4"})),
+            Texts{"--lr-decay-iters 4 does not go with --train-samples 10"});
+  EXPECT_EQ(problems(small({"--train-samples", "10", "--lr-decay-samples", "4"})), Texts{});
+}
+
+TEST(PretrainOptions, WarmUpIsShorterThanTheDecay) {
+  EXPECT_EQ(problems(small({"--train-iters", "10", "--lr-warmup-iters", "10"})),
+            Texts{"--lr-warmup-iters 10 leaves nothing of --train-iters 10"});
+  EXPECT_EQ(
+      problems(small({"--train-iters", "10", "--lr-decay-iters", "5", "--lr-warmup-iters", "6"})),
+      Texts{"--lr-warmup-iters 6 leaves nothing of --lr-decay-iters 5"});
+  EXPECT_EQ(problems(small(
+                {"--train-iters", "10", "--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "11"})),
+            Texts{"--lr-wsd-decay-iters 11 is more than --train-iters 10"});
+}
+
+TEST(PretrainOptions, NoMoreLayersAreRecomputedThanThereAre) {
+  EXPECT_EQ(problems(small({"--train-iters", "1", "--recompute-granularity", "full",
+                            "--recompute-method", "block", "--recompute-num-layers", "3"})),
+            Texts{"--recompute-num-layers 3 is more than --num-layers 2"});
+}
+
+TEST(PretrainOptions, NoPositionEmbeddingDoesNotGoWithLearnedPositions) {
+  EXPECT_EQ(
+      problems(small({"--train-iters", "1", "--no-position-embedding"})),
+      Texts{"--no-position-embedding contradicts --position-embedding-type learned_absolute"});
+  EXPECT_EQ(problems(small({"--train-iters", "1", "--no-position-embedding",
+                            "--use-rotary-position-embeddings"})),
+            Texts{});
+}
+
+TEST(PretrainOptions, TheVocabularyAndTheTokensComeFromSomewhere) {
+  const Texts found = problems({"--num-layers", "2", "--hidden-size", "32", "--num-attention-heads",
+                                "4", "--seq-length", "16", "--max-position-embeddings", "16",
+                                "--micro-batch-size", "2", "--lr", "1e-3", "--train-iters", "1"});
+  EXPECT_EQ(found, (Texts{"--vocab-size is required when no tokenizer tells it",
+                          "one of --data-path, --train-data-path, --token-file and --mock-data is "
+                          "required"}));
+}
+
+TEST(PretrainOptions, TheByteTokenizerKnowsItsVocabulary) {
+  Texts args = small({"--train-iters", "1", "--tokenizer-type", "ByteTokenizer"});
+  EXPECT_EQ(problems(args), Texts{"--vocab-size 100 is too small for --tokenizer-type "
+                                  "ByteTokenizer, which has 257 tokens"});
+  const auto at = std::find(args.begin(), args.end(), "--vocab-size");
+  args.erase(at, at + 2);
+  const ParseResult result = parse_pretrain(args);
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  EXPECT_EQ(result.options.model.vocab_size, 257);
+  EXPECT_EQ(result.options.model.padded_vocab(), 384);
+}
+
+TEST(PretrainOptions, AnEmptyCommandLineNamesEverythingThatIsMissing) {
+  std::vector<std::string> flags;
+  for (const Problem& problem : parse_pretrain(Texts{}).report.problems) {
+    flags.push_back(problem.flag);
+  }
+  EXPECT_EQ(flags, (Texts{"--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length",
+                          "--max-position-embeddings", "--micro-batch-size", "--lr",
+                          "--train-iters", "--vocab-size", "--data-path"}));
+}
+
+TEST(PretrainOptions, FlagsThatAreIdleInThisRunAreNamed) {
+  const ParseResult result = parse_pretrain(small(
+      {"--train-iters", "1", "--bf16", "--initial-loss-scale", "65536", "--sequence-parallel"}));
+  ASSERT_TRUE(result.report.ok());
+  ASSERT_EQ(result.report.implied.size(), 2u);
+  EXPECT_EQ(result.report.implied[0].first, "--initial-loss-scale");
+  EXPECT_EQ(result.report.implied[1].first, "--sequence-parallel");
+}
+
+TEST(PretrainOptions, ResolvedValuesAreInTheTableAndTheJson) {
+  const PretrainOptions options = parse_pretrain(small({"--train-iters", "1"})).options;
+  const nlohmann::json values = options.to_json();
+  EXPECT_EQ(values["ffn_hidden_size"], 128);
+  EXPECT_EQ(values["kv_channels"], 8);
+  EXPECT_EQ(values["global_batch_size"], 2);
+  EXPECT_EQ(values["padded_vocab_size"], 128);
+  EXPECT_NE(options.table().find("  ffn_hidden_size ................................ 128\n"),
+            std::string::npos);
+}
+
+TEST(PretrainOptions, TheJsonCopyBringsTheSameOptionsBack) {
+  const PretrainOptions options =
+      parse_pretrain(small({"--train-iters", "1", "--window-size", "7,0", "--no-save-optim",
+                            "--lr-decay-style", "inverse-square-root", "--window-attn-skip-freq",
+                            "[1]+[0]", "--adam-eps", "1e-7"}))
+          .options;
+  const nlohmann::json copy = nlohmann::json::parse(options.to_json().dump());
+  EXPECT_EQ(PretrainOptions::from_json(copy).to_json(), options.to_json());
+  nlohmann::json odd = copy;
+  odd["hidden_sice"] = 3;
+  EXPECT_THROW(PretrainOptions::from_json(odd), Error);
+}
+
+TEST(PretrainOptions, HelpHasEveryGroupAndAnExample) {
+  const std::string help = pretrain_help();
+  for (const char* part : {"\nModel\n", "\nRanks\n", "\nRun\n", "\nOptimizer\n", "\nData\n",
+                           "example:\n  phalanx pretrain ", "--config FILE"}) {
+    EXPECT_NE(help.find(part), std::string::npos) << part;
+  }
+}
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome run(const Texts& args) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int code = run_phalanx(args);
+  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+}
+
+TEST(Phalanx, CheckArgsPrintsTheTableAndSucceeds) {
+  Texts args = small({"--train-iters", "1", "--check-args", "--use-mcore-models"});
+  args.insert(args.begin(), "pretrain");
+  const Outcome outcome = run(args);
+  EXPECT_EQ(outcome.code, kExitDone);
+  EXPECT_TRUE(outcome.out.starts_with("taken without effect"));
+  EXPECT_NE(outcome.out.find("  hidden_size ...................................."),
+            std::string::npos);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(Phalanx, BadUsageExitsWithTwoAndHints) {
+  const Outcome bad = run({"pretrain", "--hiden-size", "3"});
+  EXPECT_EQ(bad.code, kExitUsage);
+  EXPECT_NE(bad.err.find("error: --hiden-size is no flag of Phalanx or Megatron\n"
+                         "  hint: did you mean --hidden-size?\n"),
+            std::string::npos);
+  const Outcome command = run({"pretrian"});
+  EXPECT_EQ(command.code, kExitUsage);
+  EXPECT_NE(command.err.find("did you mean pretrain?"), std::string::npos);
+  EXPECT_EQ(run({}).code, kExitUsage);
+}
+
+TEST(Phalanx, HelpAndVersionSucceed) {
+  EXPECT_EQ(run({"--help"}).code, kExitDone);
+  EXPECT_NE(run({"--help"}).out.find("pretrain"), std::string::npos);
+  EXPECT_TRUE(run({"--version"}).out.starts_with("phalanx 0."));
+  const Outcome help = run({"pretrain", "--help"});
+  EXPECT_EQ(help.code, kExitDone);
+  EXPECT_EQ(help.out, pretrain_help());
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,64 @@
+#include "data/sample_source.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+
+namespace phx {
+namespace {
+
+TEST(MockSource, ConsecutiveSamplesShareOneTokenAndLoseNone) {
+  const MockSource source(1000, 999);
+  std::vector<int32_t> a(17), b(17), both(33);
+  for (int64_t i : {0, 5, 4000}) {
+    source.sample(2 * i, a);
+    source.sample(2 * i + 1, b);
+    source.sample(i, both);  // samples of twice the length start at the same place
+    EXPECT_EQ(a.back(), b.front());
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), both.begin()));
+    EXPECT_TRUE(std::equal(b.begin(), b.end(), both.begin() + 16));
+  }
+}
+
+TEST(TokenFileSource, TrainsOnEverySampleOnceAnEpochAndValidatesOnOthers) {
+  const auto path = std::filesystem::temp_directory_path() / "phx_sample_source_test.u16";
+  std::vector<int32_t> tokens(1001);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  TokenFileWriter writer(path);
+  writer.append(tokens);
+  writer.commit();
+  const auto file = std::make_shared<TokenFile>(path);
+  const TokenFileSource train(file, Split::train, 10, 0.1, 7), valid(file, Split::valid, 10, 0.1, 7);
+  ASSERT_EQ(train.num_samples(), 90);
+  std::vector<int32_t> sample(11);
+  std::multiset<int32_t> first, second;
+  std::vector<int32_t> order;
+  for (int64_t i = 0; i < 180; ++i) {
+    train.sample(i, sample);
+    (i < 90 ? first : second).insert(sample[0]);
+    order.push_back(sample[0]);
+  }
+  EXPECT_EQ(std::set(first.begin(), first.end()).size(), 90u);
+  EXPECT_EQ(first, second);
+  EXPECT_FALSE(std::equal(order.begin(), order.begin() + 90, order.begin() + 90)) << "a new order each epoch";
+  valid.sample(0, sample);
+  EXPECT_EQ(first.count(sample[0]), 0u);
+  std::filesystem::remove(path);
+}
+
+TEST(TokenFileSource, RefusesAFileTooShortForASample) {
+  const auto path = std::filesystem::temp_directory_path() / "phx_sample_source_short.u16";
+  TokenFileWriter writer(path);
+  writer.append(std::vector<int32_t>{1, 2, 3});
+  writer.commit();
+  const auto file = std::make_shared<TokenFile>(path);
+  EXPECT_THROW(TokenFileSource(file, Split::train, 10, 0.0, 7), Error);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,416 @@
+#include "ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/philox.h"
+#include "core/segment.h"
+#include "support/gradients.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+
+// A problem in plain numbers: q [sq, b, n, d], k and v [sk, b, g, d].
+struct Problem {
+  int64_t sq, sk, b, n, g, d;
+  AttentionOptions options;
+};
+
+// The definition, one query at a time. Returns o [sq, b, n, d].
+std::vector<double> naive(const Problem& p, const std::vector<double>& q,
+                          const std::vector<double>& k, const std::vector<double>& v) {
+  const AttentionOptions& options = p.options;
+  const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(double(p.d));
+  const uint64_t key = philox_key(options.random.seed, options.random.site, options.random.step);
+  std::vector<double> o(p.sq * p.b * p.n * p.d, 0.0);
+  for (int64_t b = 0; b < p.b; ++b) {
+    for (int64_t n = 0; n < p.n; ++n) {
+      for (int64_t i = 0; i < p.sq; ++i) {
+        const int64_t position = i + p.sk - p.sq, kv = n / (p.n / p.g);
+        const double* query = &q[((i * p.b + b) * p.n + n) * p.d];
+        std::vector<double> weights(p.sk, 0.0);
+        double sum = 0;
+        for (int64_t j = 0; j < p.sk; ++j) {
+          if (options.causal && j > position) continue;
+          if (options.window_left >= 0 && j < position - options.window_left) continue;
+          double score = 0;
+          for (int64_t c = 0; c < p.d; ++c)
+            score += query[c] * k[((j * p.b + b) * p.g + kv) * p.d + c];
+          score *= scale;
+          if (options.softcap > 0) score = options.softcap * std::tanh(score / options.softcap);
+          weights[j] = std::exp(score);  // scores of the tests are small
+          sum += weights[j];
+        }
+        for (int64_t j = 0; j < p.sk; ++j) {
+          double weight = weights[j] / sum;
+          if (options.dropout > 0) {
+            const Philox4 bits = philox4x32(key, uint32_t(options.random.first_sample + b),
+                                            uint32_t(options.random.first_head + n),
+                                            uint32_t(position), uint32_t(j / 4));
+            const bool kept = uniform_from(bits.x[j % 4]) >= float(options.dropout);
+            weight = kept ? weight / (1 - options.dropout) : 0.0;
+          }
+          for (int64_t c = 0; c < p.d; ++c)
+            o[((i * p.b + b) * p.n + n) * p.d + c] +=
+                weight * v[((j * p.b + b) * p.g + kv) * p.d + c];
+        }
+      }
+    }
+  }
+  return o;
+}
+
+void expect_matches_naive(const Problem& p, double tolerance = 1e-12, DType dtype = DType::f64) {
+  const Tensor q = randn({p.sq, p.b, p.n * p.d}, Seed{1}, dtype);
+  const Tensor k = randn({p.sk, p.b, p.g * p.d}, Seed{2}, dtype);
+  const Tensor v = randn({p.sk, p.b, p.g * p.d}, Seed{3}, dtype);
+  const Tensor o = attention(q, k, v, {p.n, p.g, p.d}, p.options);
+  const Tensor expected = from_values(naive(p, to_values(q), to_values(k), to_values(v)), o.shape(),
+                                      DType::f64, test_device());
+  expect_close(o, expected, tolerance);
+}
+
+Function packed_attention(const QkvHeads& heads, const AttentionOptions& options) {
+  return [=](std::span<const Tensor> in) { return attention(in[0], heads, options); };
+}
+
+Function separate_attention(const QkvHeads& heads, const AttentionOptions& options) {
+  return [=](std::span<const Tensor> in) { return attention(in[0], in[1], in[2], heads, options); };
+}
+
+// The columns of x [s, b, total]: [begin, begin + count) of the last dimension.
+Tensor columns(const Tensor& x, int64_t begin, int64_t count) {
+  const auto values = to_values(x);
+  std::vector<double> cut;
+  for (int64_t row = 0; row < x.dim(0) * x.dim(1); ++row)
+    for (int64_t c = begin; c < begin + count; ++c) cut.push_back(values[row * x.dim(2) + c]);
+  return from_values(cut, {x.dim(0), x.dim(1), count}, x.dtype(), x.device());
+}
+
+AttentionOptions dropout_options(double p) {
+  return {.dropout = p,
+          .random = {.seed = 7, .site = 11, .step = 3, .first_sample = 5, .first_head = 2}};
+}
+
+TEST(Attention, MatchesHandWorkedValues) {
+  // One head of one channel, scale 1. Query 0 sees key 0 only. Query 1 has scores 0 and ln 3, so
+  // weights 1/4 and 3/4.
+  const Tensor qkv = from_values(std::vector<double>{2, 0, 8, 1, std::log(3.0), 4}, {2, 1, 3},
+                                 DType::f64, test_device());
+  const auto o = to_values(attention(qkv, {1, 1, 1}, {.scale = 1}));
+  EXPECT_DOUBLE_EQ(o[0], 8.0);
+  EXPECT_DOUBLE_EQ(o[1], 5.0);
+}
+
+TEST(Attention, LogSumExpIsNaturalAndOfTheFinalScores) {
+  const Tensor q = from_values(std::vector<double>{1, 1}, {2, 1, 1}, DType::f64, test_device());
+  const Tensor k =
+      from_values(std::vector<double>{0, std::log(3.0)}, {2, 1, 1}, DType::f64, test_device());
+  Tensor o = empty_like(q), lse = empty({1, 1, 2}, DType::f64, test_device());
+  const kernels::AttentionInputs in{
+      .q = heads_of(q, 1, 0, 1), .k = heads_of(k, 1, 0, 1), .v = heads_of(k, 1, 0, 1)};
+  kernels::attention(in, {.scale = 1}, heads_of(o, 1, 0, 1), lse);
+  EXPECT_DOUBLE_EQ(to_values(lse)[0], 0.0);
+  EXPECT_DOUBLE_EQ(to_values(lse)[1], std::log(4.0));
+}
+
+TEST(Attention, MatchesTheDefinitionCausalOrNot) {
+  for (bool causal : {true, false})
+    for (int64_t s : {1, 5, 64, 65, 150})  // about the block of 64
+      expect_matches_naive({s, s, 2, 2, 2, 24, {.causal = causal}});
+}
+
+TEST(Attention, SharesKeyHeadsAmongGroups) {
+  expect_matches_naive({70, 70, 2, 6, 2, 16, {}});  // grouped
+  expect_matches_naive({70, 70, 2, 3, 1, 16, {}});  // one for all
+}
+
+TEST(Attention, WindowHidesEarlierKeys) {
+  for (bool causal : {true, false})
+    for (int window : {0, 1, 17, 64, 100, 1000})
+      expect_matches_naive({200, 200, 1, 2, 1, 8, {.causal = causal, .window_left = window}});
+}
+
+TEST(Attention, SoftcapBendsScores) {
+  expect_matches_naive({90, 90, 2, 2, 1, 16, {.softcap = 2.0}});
+}
+
+TEST(Attention, DropoutMaskBelongsToGlobalIndices) {
+  expect_matches_naive({150, 150, 2, 4, 2, 8, dropout_options(0.3)});
+  AttentionOptions windowed = dropout_options(0.5);
+  windowed.window_left = 70;
+  expect_matches_naive({150, 150, 2, 4, 2, 8, windowed});
+}
+
+TEST(Attention, FewerQueriesThanKeysAreTheLastOnes) {
+  for (int64_t sq : {1, 3, 65}) {
+    expect_matches_naive({sq, 130, 2, 4, 2, 16, {}});
+    expect_matches_naive({sq, 130, 2, 4, 2, 16, {.window_left = 20}});
+    expect_matches_naive({sq, 130, 2, 4, 2, 16, dropout_options(0.2)});
+  }
+  expect_matches_naive({70, 9, 1, 2, 2, 16, {.causal = false}});
+}
+
+TEST(Attention, EveryHeadSizeMatchesTheDefinition) {
+  for (int64_t d : {1, 7, 48, 64, 80, 96, 128, 192, 256}) {
+    expect_matches_naive({75, 75, 1, 2, 1, d, {}});
+    // f32: sums of up to 256 products of order 1, and exp to 2.5 units in the last place.
+    expect_matches_naive({75, 75, 1, 2, 1, d, {}}, 3e-6, DType::f32);
+  }
+}
+
+TEST(Attention, SixteenBitTypesRoundOnceAtTheStore) {
+  const Problem p{75, 75, 1, 4, 2, 32, {}};
+  expect_matches_naive(p, 1.0 / 256, DType::bf16);  // half a unit of 8 bits
+  expect_matches_naive(p, 1.0 / 2048, DType::f16);
+}
+
+TEST(Attention, PackedQkvEqualsSeparateTensors) {
+  const QkvHeads heads{4, 2, 12};
+  const Tensor qkv = randn({70, 2, 8 * 12}, Seed{4});
+  const Tensor q = columns(qkv, 0, 48), k = columns(qkv, 48, 24), v = columns(qkv, 72, 24);
+  const Gradients whole = gradients_of(packed_attention(heads, {}), std::vector<Tensor>{qkv});
+  const Gradients parts = gradients_of(separate_attention(heads, {}), std::vector<Tensor>{q, k, v});
+  expect_close(whole.output, parts.output, 0);
+  expect_close(columns(whole.inputs[0], 0, 48), parts.inputs[0], 0);
+  expect_close(columns(whole.inputs[0], 48, 24), parts.inputs[1], 0);
+  expect_close(columns(whole.inputs[0], 72, 24), parts.inputs[2], 0);
+}
+
+TEST(Attention, PackedSequencesEqualSeparateOnes) {
+  const QkvHeads heads{4, 2, 8};
+  for (double p : {0.0, 0.3}) {
+    const AttentionOptions options = dropout_options(p);
+    const std::vector<int64_t> ends = {0, 3, 3, 80, 81, 150};
+    const Tensor cu = from_ints(ends, {6}, DType::i32, test_device());
+    const Tensor all = randn({150, 1, 64}, Seed{5});
+    const Gradients together = gradients_of(
+        [&](std::span<const Tensor> in) {
+          return attention(in[0], heads, options, {.cu_seqlens = cu, .max_seqlen = 77});
+        },
+        std::vector<Tensor>{all}, Seed{9});
+    const Tensor r = randn({150, 1, 32}, Seed{9});  // what gradients_of drew for the output
+    for (size_t i = 0; i + 1 < ends.size(); ++i) {
+      const int64_t begin = ends[i], count = ends[i + 1] - ends[i];
+      if (count == 0) continue;
+      AttentionOptions own = options;
+      own.random.first_sample += int64_t(i);
+      const Function weighted = packed_attention(heads, own);
+      Tensor x = all.rows(begin, count);
+      Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
+        return std::vector<Tensor>{weighted(in)};
+      });
+      const Tensor part = r.rows(begin, count);
+      const Tensor dx = segment.backward(std::span(&part, 1))[0];
+      expect_close(together.output.rows(begin, count), segment.outputs()[0], 1e-14);
+      expect_close(together.inputs[0].rows(begin, count), dx, 1e-13);
+    }
+  }
+}
+
+TEST(Attention, GradientsMatchFiniteDifferences) {
+  const QkvHeads heads{4, 2, 3};
+  AttentionOptions dropped = dropout_options(0.4);
+  dropped.softcap = 1.5;
+  for (const AttentionOptions& options :
+       {AttentionOptions{}, AttentionOptions{.causal = false}, AttentionOptions{.window_left = 2},
+        AttentionOptions{.softcap = 1.5}, dropped})
+    expect_gradients_match(packed_attention(heads, options), {randn({7, 2, 24}, Seed{1})});
+}
+
+TEST(Attention, GradientsMatchFiniteDifferencesAcrossBlocks) {
+  expect_gradients_match(packed_attention({1, 1, 2}, {.window_left = 66}),
+                         {randn({135, 1, 6}, Seed{1})});
+  expect_gradients_match(
+      separate_attention({2, 1, 2}, {}),
+      {randn({66, 1, 4}, Seed{1}), randn({70, 1, 2}, Seed{2}), randn({70, 1, 2}, Seed{3})});
+}
+
+TEST(Attention, ResultsDoNotDependOnTheNumberOfThreads) {
+  auto bytes = [](int threads) {
+    Runtime runtime({.threads = threads});
+    const Tensor qkv = randn({200, 2, 4 * 16}, Seed{1}, DType::f32, runtime.device());
+    const Gradients result =
+        gradients_of(packed_attention({2, 1, 16}, {}), std::vector<Tensor>{qkv});
+    return std::pair(to_values(result.output), to_values(result.inputs[0]));
+  };
+  EXPECT_EQ(bytes(1), bytes(2));
+  EXPECT_EQ(bytes(1), bytes(5));
+}
+
+TEST(Attention, MetaAllocatesLikeCpu) {
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    expect_meta_allocates_like_cpu([&](Device device) {
+      gradients_of(packed_attention({4, 2, 24}, {}),
+                   std::vector<Tensor>{empty({100, 2, 8 * 24}, dtype, device)});
+    });
+  }
+  expect_meta_allocates_like_cpu([&](Device device) {
+    const int64_t ends[] = {0, 40, 100};
+    const Tensor cu = from_ints(ends, {3}, DType::i32, device);
+    gradients_of(
+        [&](std::span<const Tensor> in) {
+          return attention(in[0], {4, 2, 24}, {}, {.cu_seqlens = cu, .max_seqlen = 60});
+        },
+        std::vector<Tensor>{empty({100, 1, 8 * 24}, DType::f32, device)});
+  });
+}
+
+TEST(Attention, MetaCountsVisiblePairsOnly) {
+  auto flops = [](const AttentionOptions& options) {
+    Runtime meta({.kind = DeviceKind::meta, .target = DeviceKind::cpu});
+    attention(empty({10, 2, 6 * 8}, DType::f32, meta.device()), {2, 2, 8}, options);
+    return meta.cost().flops;
+  };
+  const int64_t each = 4 * 2 * 2 * 8;  // 4 flops a channel, b = 2, n = 2, d = 8
+  EXPECT_EQ(flops({.causal = false}), 100 * each);
+  EXPECT_EQ(flops({}), 55 * each);
+  EXPECT_EQ(flops({.window_left = 1}), 19 * each);
+}
+
+// Which kernels serve a problem on the GPU; asked of a meta device that stands for it.
+std::string backend(const Problem& p, DType dtype, kernels::AttentionPass pass,
+                    bool deterministic = false) {
+  Runtime meta(
+      {.kind = DeviceKind::meta, .target = DeviceKind::cuda, .deterministic = deterministic});
+  const Tensor q = empty({p.sq, p.b, p.n * p.d}, dtype, meta.device());
+  const Tensor k = empty({p.sk, p.b, p.g * p.d}, dtype, meta.device());
+  const kernels::AttentionInputs in{
+      .q = heads_of(q, p.d, 0, p.n), .k = heads_of(k, p.d, 0, p.g), .v = heads_of(k, p.d, 0, p.g)};
+  return kernels::attention_backend_name(in, p.options, pass);
+}
+
+TEST(Attention, BackendOnTheGpuIsKnownBeforehand) {
+  using enum kernels::AttentionPass;
+  const Problem plain{256, 256, 2, 8, 2, 64, {}};
+  for (auto pass : {forward, backward}) {
+    EXPECT_EQ(backend(plain, DType::bf16, pass), "cuDNN");
+    EXPECT_EQ(backend(plain, DType::f32, pass), "own");
+    EXPECT_EQ(backend({256, 256, 2, 8, 2, 64, {.dropout = 0.1}}, DType::bf16, pass), "own");
+    EXPECT_EQ(backend({256, 256, 2, 8, 2, 64, {.softcap = 30}}, DType::f16, pass), "own");
+    EXPECT_EQ(backend({256, 256, 2, 8, 2, 68, {}}, DType::bf16, pass), "own");
+    EXPECT_EQ(backend({1, 256, 2, 8, 2, 64, {}}, DType::bf16, pass), "own");
+  }
+  EXPECT_EQ(backend(plain, DType::bf16, forward, /*deterministic=*/true), "cuDNN");
+  EXPECT_EQ(backend(plain, DType::bf16, backward, /*deterministic=*/true), "own");
+}
+
+// Outputs and gradients have one rounding to `dtype` each; bf16 and f16 also round the weights and
+// their gradients before the second products, as every flash attention does.
+double cuda_tolerance(DType dtype) {
+  return dtype == DType::f32 ? 2e-5 : dtype == DType::f16 ? 4e-3 : 3e-2;
+}
+
+void expect_cuda_matches(const Problem& p, DType dtype) {
+  SCOPED_TRACE(::testing::Message()
+               << "s " << p.sq << ", n " << p.n << ", g " << p.g << ", d " << p.d << ", " << dtype);
+  expect_cuda_matches_cpu(packed_attention({p.n, p.g, p.d}, p.options),
+                          {randn({p.sq, p.b, (p.n + 2 * p.g) * p.d}, Seed{1}, dtype)},
+                          cuda_tolerance(dtype));
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuAtOddSizes) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})  // own, cuDNN, cuDNN
+    for (bool causal : {true, false})
+      for (int64_t s : {1, 63, 64, 65, 200})
+        for (int64_t d : {64, 96, 128, 192, 256})
+          expect_cuda_matches({s, s, 2, 4, 2, d, {.causal = causal}}, dtype);
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuAtOddHeadSizes) {  // own kernels for every type
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (int64_t d : {1, 7, 20, 65, 130, 255}) expect_cuda_matches({77, 77, 2, 3, 1, d, {}}, dtype);
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuWithWindowSoftcapAndDropout) {
+  AttentionOptions dropped = dropout_options(0.3);
+  dropped.window_left = 40;
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionOptions& options :
+         {AttentionOptions{.window_left = 0}, AttentionOptions{.window_left = 70},
+          AttentionOptions{.causal = false, .window_left = 33}, AttentionOptions{.softcap = 2.0},
+          dropout_options(0.3), dropped})
+      expect_cuda_matches({150, 150, 2, 4, 2, 64, options}, dtype);
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuOnTheLastQueries) {
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int64_t sq : {1, 5, 70})
+      expect_cuda_matches_cpu(
+          separate_attention({4, 2, 64}, {}),
+          {randn({sq, 2, 256}, Seed{1}, dtype), randn({130, 2, 128}, Seed{2}, dtype),
+           randn({130, 2, 128}, Seed{3}, dtype)},
+          cuda_tolerance(dtype));
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequences) {
+  const std::vector<int64_t> ends = {0, 3, 3, 80, 81, 150};
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const Function f = [&](std::span<const Tensor> in) {
+      const Tensor cu = from_ints(ends, {6}, DType::i32, in[0].device());
+      return attention(in[0], {4, 2, 64}, dropout_options(0.2),
+                       {.cu_seqlens = cu, .max_seqlen = 77});
+    };
+    expect_cuda_matches_cpu(f, {randn({150, 1, 8 * 64}, Seed{1}, dtype)}, cuda_tolerance(dtype));
+  }
+}
+
+PHX_CUDA_TEST(Attention, CudaLogSumExpMatchesCpu) {
+  for (DType dtype : {DType::f32, DType::bf16}) {  // own, cuDNN
+    auto lse_on = [&](Device device) {
+      const Tensor qkv = randn({130, 2, 8 * 64}, Seed{1}, dtype, device);
+      const kernels::AttentionInputs in{
+          .q = heads_of(qkv, 64, 0, 4), .k = heads_of(qkv, 64, 4, 2), .v = heads_of(qkv, 64, 6, 2)};
+      Tensor o = empty({130, 2, 4 * 64}, dtype, device);
+      Tensor lse = empty({2, 4, 130}, DType::f32, device);
+      kernels::attention(in, {}, heads_of(o, 64, 0, 4), lse);
+      return to_device(lse, test_device());
+    };
+    // Both from the same 16-bit inputs, in f32 throughout.
+    expect_close(lse_on(cuda_test_runtime().device()), lse_on(test_device()), 1e-4);
+  }
+}
+
+PHX_CUDA_TEST(Attention, DeterministicBackwardGivesTheSameBytesTwice) {
+  Runtime runtime({.kind = DeviceKind::cuda, .deterministic = true});
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    const Tensor qkv = randn({1000, 2, 8 * 64}, Seed{1}, dtype, runtime.device());
+    const Function f = packed_attention({4, 2, 64}, {});
+    const Gradients a = gradients_of(f, std::vector<Tensor>{qkv});
+    const Gradients b = gradients_of(f, std::vector<Tensor>{qkv});
+    EXPECT_EQ(to_values(a.output), to_values(b.output));
+    EXPECT_EQ(to_values(a.inputs[0]), to_values(b.inputs[0]));
+  }
+}
+
+TEST(Attention, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(error_of([] {
+              attention(randn({4, 1, 60}, Seed{1}), {4, 2, 8});
+            }),
+            "attention: with 4 query heads, 2 key heads and 8 channels a head qkv should be "
+            "[s, b, 64], but it is [4, 1, 60]");
+  EXPECT_EQ(error_of([] {
+              attention(randn({4, 1, 11 * 4}, Seed{1}), {5, 3, 4});
+            }),
+            "attention: 5 query heads cannot share 3 key heads: the first must be a multiple of "
+            "the second");
+  EXPECT_EQ(error_of([] {
+              const Tensor q = randn({5, 1, 8}, Seed{1}), k = randn({4, 1, 8}, Seed{1});
+              attention(q, k, k, {1, 1, 8});
+            }),
+            "attention: 5 causal queries cannot be the last of 4 keys");
+  EXPECT_EQ(error_of([] {
+              const int64_t ends[] = {0, 6, 4};
+              attention(
+                  randn({4, 1, 24}, Seed{1}), {1, 1, 8}, {},
+                  {.cu_seqlens = from_ints(ends, {3}, DType::i32, test_device()), .max_seqlen = 4});
+            }),
+            "attention: cu_seqlens should rise from 0 to the number of tokens 4 in steps of at "
+            "most max_seqlen 4, but sequence 0 is [0, 6)");
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,102 @@
+#include "optim/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace phx {
+namespace {
+
+// Expected values: Megatron's own (max 3e-4, min 3e-5, warm-up 100, decay 1000, WSD fall 200).
+constexpr ScheduleLengths kLengths{.warmup = 100, .decay = 1000, .wsd_decay = 200, .total = 1000};
+
+OptimizerConfig config(LrDecayStyle style, WsdDecayStyle wsd = WsdDecayStyle::exponential) {
+  OptimizerConfig result;
+  result.lr = 3e-4;
+  result.min_lr = 3e-5;
+  result.lr_decay_style = style;
+  result.lr_wsd_decay_style = wsd;
+  return result;
+}
+
+void expect_rate(const OptimizerConfig& c, int64_t samples, double expected) {
+  EXPECT_NEAR(learning_rate(c, kLengths, samples), expected, 1e-6 * expected) << samples;  // 7 digits given
+}
+
+TEST(Schedule, LinearDecayMatchesMegatron) {
+  const auto c = config(LrDecayStyle::linear);
+  expect_rate(c, 50, 1.5e-4);
+  expect_rate(c, 101, 2.997e-4);
+  expect_rate(c, 550, 1.65e-4);
+  expect_rate(c, 900, 6.0e-5);
+  expect_rate(c, 1001, 3e-5);
+}
+
+TEST(Schedule, CosineDecayMatchesMegatron) {
+  const auto c = config(LrDecayStyle::cosine);
+  expect_rate(c, 101, 2.999992e-4);
+  expect_rate(c, 550, 1.65e-4);
+  expect_rate(c, 900, 3.81415e-5);
+}
+
+TEST(Schedule, InverseSquareRootMatchesMegatron) {
+  const auto c = config(LrDecayStyle::inverse_square_root);
+  expect_rate(c, 101, 2.985112e-4);
+  expect_rate(c, 550, 1.279204e-4);
+  expect_rate(c, 1000, 9.486833e-5);
+  expect_rate(c, 1001, 3e-5);
+}
+
+TEST(Schedule, WarmupStableDecayMatchesMegatron) {
+  const auto check = [](WsdDecayStyle style, double at850, double at900, double at950) {
+    const auto c = config(LrDecayStyle::WSD, style);
+    expect_rate(c, 700, 3e-4);
+    expect_rate(c, 850, at850);
+    expect_rate(c, 900, at900);
+    expect_rate(c, 950, at950);
+  };
+  check(WsdDecayStyle::linear, 2.325e-4, 1.65e-4, 9.75e-5);
+  check(WsdDecayStyle::cosine, 2.604594e-4, 1.65e-4, 6.954058e-5);
+  check(WsdDecayStyle::exponential, 2.140841e-4, 1.418377e-4, 8.108592e-5);
+  check(WsdDecayStyle::minus_sqrt, 1.65e-4, 1.090812e-4, 6.617314e-5);
+}
+
+TEST(Schedule, ConstantStaysAtThePeakAfterWarmup) {
+  const auto c = config(LrDecayStyle::constant);
+  expect_rate(c, 50, 1.5e-4);
+  expect_rate(c, 5000, 3e-4);
+}
+
+TEST(Schedule, WeightDecayRisesFromStartToEnd) {
+  OptimizerConfig c;
+  c.start_weight_decay = 0.0;
+  c.end_weight_decay = 0.4;
+  c.weight_decay_incr_style = WeightDecayStyle::linear;
+  EXPECT_DOUBLE_EQ(weight_decay(c, kLengths, 250), 0.1);
+  EXPECT_DOUBLE_EQ(weight_decay(c, kLengths, 2000), 0.4);
+  c.weight_decay_incr_style = WeightDecayStyle::cosine;
+  EXPECT_NEAR(weight_decay(c, kLengths, 500), 0.2, 1e-15);
+  EXPECT_DOUBLE_EQ(weight_decay(c, kLengths, 0), 0.0);
+}
+
+TEST(Schedule, IterationsCountInSamples) {
+  OptimizerConfig c;
+  c.lr_warmup_iters = 10;
+  c.lr_decay_iters = 100;
+  const ScheduleLengths lengths = schedule_lengths(c, 100000, 8);
+  EXPECT_EQ(lengths.warmup, 80);
+  EXPECT_EQ(lengths.decay, 800);
+  c.lr_warmup_iters = 0;
+  c.lr_warmup_fraction = 0.25;
+  EXPECT_EQ(schedule_lengths(c, 100000, 8).warmup, 200);
+}
+
+TEST(Schedule, RefusesAWarmupLongerThanTheDecay) {
+  OptimizerConfig c;
+  c.lr_warmup_iters = 100;
+  c.lr_decay_iters = 100;
+  EXPECT_THROW(schedule_lengths(c, 100000, 8), Error);
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,114 @@
+#include "train/train_config.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/options.h"
+
+namespace phx {
+namespace {
+
+Problems parse(std::vector<std::string> extra, TrainConfig* out = nullptr) {
+  std::vector<std::string> args = {"--micro-batch-size", "4"};
+  args.insert(args.end(), extra.begin(), extra.end());
+  TrainConfig config;
+  OptionSet options;
+  options.add("Run", config);
+  ParseReport report = options.parse(args);
+  options.check(train_rules(), report);
+  if (out != nullptr) *out = config;
+  return report.problems;
+}
+
+TEST(TrainConfig, TheGlobalBatchDefaultsToOneMicroBatchARank) {
+  TrainConfig config;
+  config.micro_batch_size = 4;
+  EXPECT_EQ(config.global_batch(), 4);
+  EXPECT_EQ(config.global_batch(8), 32);
+  config.global_batch_size = 64;
+  EXPECT_EQ(config.num_micro_batches(), 16);
+  EXPECT_EQ(config.num_micro_batches(2), 8);
+  config.global_batch_size = 66;
+  EXPECT_THROW(config.num_micro_batches(), Error);
+}
+
+TEST(TrainConfig, ARunCountedInSamplesHasWholeBatches) {
+  TrainConfig config;
+  config.micro_batch_size = 4;
+  config.global_batch_size = 8;
+  config.train_samples = 1001;
+  EXPECT_EQ(config.iterations(), 125);
+  config.train_iters = 7;
+  EXPECT_EQ(config.iterations(), 7);
+}
+
+TEST(TrainConfig, TheGlobalBatchIsAMultipleOfTheMicroBatch) {
+  const Problems problems = parse({"--train-iters", "1", "--global-batch-size", "1002"});
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].text,
+            "--global-batch-size 1002 is not a multiple of --micro-batch-size 4 x data parallel 1 "
+            "= 4");
+  EXPECT_EQ(problems[0].hint, "1000 and 1004 are the nearest that are");
+}
+
+TEST(TrainConfig, ARunHasOneLengthAndOnePrecision) {
+  EXPECT_EQ(parse({})[0].text,
+            "one of --train-iters and --train-samples is required: a run has one length");
+  EXPECT_EQ(parse({"--train-iters", "1", "--train-samples", "8"}).size(), 1u);
+  EXPECT_EQ(parse({"--train-iters", "1", "--fp16", "--bf16"})[0].text,
+            "--bf16 and --fp16 exclude each other: a run has one precision");
+}
+
+TEST(TrainConfig, PrecisionFollowsTheSwitches) {
+  TrainConfig config;
+  EXPECT_EQ(config.precision(), Precision::fp32);
+  parse({"--train-iters", "1", "--bf16"}, &config);
+  EXPECT_EQ(config.precision(), Precision::bf16);
+  parse({"--train-iters", "1", "--fp64"}, &config);
+  EXPECT_EQ(config.precision(), Precision::fp64);
+  EXPECT_EQ(parse({"--train-iters", "1", "--fp64", "--device", "cuda"}).size(), 1u);
+}
+
+TEST(TrainConfig, RecomputeActivationsMeansSelectiveAttention) {
+  TrainConfig config;
+  EXPECT_TRUE(parse({"--train-iters", "1", "--recompute-activations"}, &config).empty());
+  EXPECT_TRUE(config.recompute_core_attention());
+  config.resolve();
+  EXPECT_EQ(config.recompute_modules, std::vector<std::string>{"core_attn"});
+  parse({"--train-iters", "1", "--recompute-activations", "--recompute-modules", "mlp"}, &config);
+  EXPECT_FALSE(config.recompute_core_attention());
+}
+
+TEST(TrainConfig, FullRecomputeHasAMethodAndANumber) {
+  EXPECT_EQ(parse({"--train-iters", "1", "--recompute-granularity", "full"}).size(), 2u);
+  EXPECT_TRUE(parse({"--train-iters", "1", "--recompute-granularity", "full", "--recompute-method",
+                     "block", "--recompute-num-layers", "2"})
+                  .empty());
+  EXPECT_EQ(parse({"--train-iters", "1", "--recompute-num-layers", "2"})[0].text,
+            "--recompute-num-layers 2 needs --recompute-granularity full");
+  EXPECT_EQ(parse({"--train-iters", "1", "--recompute-modules", "mlp"}).size(), 1u);
+}
+
+TEST(TrainConfig, SavingNeedsAnInterval) {
+  EXPECT_EQ(parse({"--train-iters", "1", "--save", "x"})[0].text,
+            "--save x requires --save-interval: it says how often");
+  EXPECT_TRUE(
+      parse({"--train-iters", "1", "--save", "x", "--persistent-save-interval", "5"}).empty());
+  EXPECT_EQ(parse({"--train-iters", "1", "--save", "x", "--save-interval", "5",
+                   "--save-retain-interval", "12"})[0]
+                .hint,
+            "10 and 15 are the nearest that are");
+}
+
+TEST(TrainConfig, OffSwitchesKeepMegatronsNames) {
+  TrainConfig config;
+  EXPECT_TRUE(parse({"--train-iters", "1", "--no-save-optim", "--no-load-optim", "--no-arena",
+                     "--no-check-for-nan-in-loss-and-grad"},
+                    &config)
+                  .empty());
+  EXPECT_FALSE(config.save_optim || config.load_optim || config.arena ||
+               config.check_for_nan_in_loss_and_grad);
+}
+
+}  // namespace
+}  // namespace phx
