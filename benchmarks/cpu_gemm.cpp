@@ -1,7 +1,7 @@
 // How fast are the matrix products of a small model on this CPU, next to the best that OpenBLAS
 // reaches on a large square one?
 //
-//   bench_cpu_gemm [threads]     default: 2
+//   cpu_gemm [threads]     default: 2
 //
 // Columns, in GFLOP/s: our matmul with one and with `threads` threads, OpenBLAS with its own
 // threads, and ours in % of the peak, a 2048^3 sgemm on as many threads. The best of several runs
@@ -51,7 +51,7 @@ double rate(double flops, F&& f) {
   return flops / best * 1e-9;
 }
 
-// Small whole numbers: subnormal or infinite ones would change what is measured.
+// All elements alike: the speed of a product does not depend on them unless they are subnormal.
 Tensor filled(const Shape& shape, DType dtype, Device device) {
   Tensor x = empty(shape, dtype, device);
   kernels::fill(x, 0.5);

@@ -54,7 +54,7 @@ struct AdamWStep {
     const Acc g = grad * grad_scale;
     m = beta1 * m + one_minus_beta1 * g;
     v = beta2 * v + one_minus_beta2 * g * g;
-    const Acc direction = m * inverse_correction1 / (sqrt(v * inverse_correction2) + eps);
+    const Acc direction = m * inverse_correction1 / (std::sqrt(v * inverse_correction2) + eps);
     p -= lr * (direction + weight_decay * p);
   }
 };

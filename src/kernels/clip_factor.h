@@ -22,7 +22,7 @@ PHX_KERNEL(void, clip_factor, (Tensor & scalars, const ClipOptions& options))  /
 
 PHX_HD void update_clip_factor(double* slots, const ClipOptions& options) {
   const double loss_scale = slots[int(Slot::loss_scale)];
-  const double norm = sqrt(slots[int(Slot::sum_squares)]) / loss_scale;
+  const double norm = std::sqrt(slots[int(Slot::sum_squares)]) / loss_scale;
   const bool nonfinite = !(norm < 1.7976931348623157e308);  // also true of a nan
   double coefficient = 1.0;
   // 1e-6 keeps a norm of 0 harmless; Megatron and PyTorch add the same.

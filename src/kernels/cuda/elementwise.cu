@@ -1,7 +1,7 @@
-#include "base/math.h"
 #include "core/cuda/check.h"
 #include "core/cuda/dispatch.cuh"
 #include "core/cuda/vector.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/elementwise.h"
 
 namespace phx::kernels::cuda {
@@ -11,13 +11,10 @@ namespace {
 using phx::cuda::load;
 using phx::cuda::Pack;
 using phx::cuda::store;
+using phx::cuda::stream_of;
 
 constexpr int kThreads = 256;
 constexpr int kTile = 32;
-
-cudaStream_t stream_of(const Tensor& x) {
-  return static_cast<cudaStream_t>(x.device().compute_stream());
-}
 
 template <class... Pointers>
 bool aligned(int64_t bytes, const Pointers*... data) {

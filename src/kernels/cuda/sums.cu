@@ -1,6 +1,8 @@
 #include "core/cuda/check.h"
 #include "core/cuda/dispatch.cuh"
 #include "core/cuda/vector.cuh"
+#include "kernels/cuda/column_sum.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/row_blocks.h"
 #include "kernels/sums.h"
@@ -13,10 +15,6 @@ using phx::cuda::load;
 using phx::cuda::Pack;
 
 constexpr int kThreads = 256;
-
-bool can_load(const void* data, int64_t n, int64_t bytes) {  // rows of n elements in 16 bytes each
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && n * bytes % 16 == 0;
-}
 
 // blockIdx.y is a block of rows; a thread goes down kWide neighbouring columns, so that a warp
 // reads whole lines.
@@ -34,18 +32,6 @@ __global__ void column_sums_kernel(const T* __restrict__ x, float* __restrict__ 
   }
 #pragma unroll
   for (int j = 0; j < kWide; ++j) sums[blockIdx.y * n + column + j] = total[j];
-}
-
-// One thread a column, over the blocks in order.
-template <class Y>
-__global__ void add_blocks_kernel(const float* __restrict__ partial, Y* __restrict__ sums,
-                                  int64_t blocks, int64_t n, bool keep) {
-  const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (column >= n) return;
-  float total = keep ? float(sums[column]) : 0.f;
-  float blocks_total = 0.f;
-  for (int64_t block = 0; block < blocks; ++block) blocks_total += partial[block * n + column];
-  sums[column] = Y(total + blocks_total);
 }
 
 // Block i adds up the i-th piece of the vectors, the last one also what is left over of n.
@@ -90,11 +76,11 @@ __global__ void add_parts_kernel(const double* __restrict__ parts, Y* __restrict
 
 void column_sums(const Tensor& x, Tensor& workspace, const Sink& sums) {
   const int64_t n = x.dim(-1), rows = x.numel() / n, blocks = workspace.dim(0);
-  auto stream = static_cast<cudaStream_t>(x.device().compute_stream());
+  const cudaStream_t stream = phx::cuda::stream_of(x);
   for_gpu_dtype(x.dtype(), [&]<class T>() {
     constexpr int kWide = 16 / sizeof(T);
     constexpr int kNarrowBlock = 64;  // few columns: more, smaller blocks
-    if (can_load(x.raw(), n, sizeof(T))) {
+    if (phx::cuda::vectorizable(n, x)) {
       const dim3 grid(unsigned(ceil_div(n / kWide, kNarrowBlock)), unsigned(blocks));
       column_sums_kernel<T, kWide>
           <<<grid, kNarrowBlock, 0, stream>>>(x.data<T>(), workspace.data<float>(), rows, n);
@@ -105,17 +91,13 @@ void column_sums(const Tensor& x, Tensor& workspace, const Sink& sums) {
     }
   });
   PHX_CUDA_CHECK(cudaGetLastError());
-  for_gpu_dtype(sums.tensor.dtype(), [&]<class Y>() {
-    add_blocks_kernel<Y><<<unsigned(ceil_div(n, kThreads)), kThreads, 0, stream>>>(
-        workspace.data<float>(), sums.tensor.data<Y>(), blocks, n, sums.beta != 0.f);
-  });
-  PHX_CUDA_CHECK(cudaGetLastError());
+  add_row_blocks(workspace, sums);
 }
 
 void sum_all(const Tensor& x, Term term, Tensor& workspace, const Sink& total) {
   const int64_t n = x.numel();
   const auto blocks = unsigned(workspace.numel());
-  auto stream = static_cast<cudaStream_t>(x.device().compute_stream());
+  const cudaStream_t stream = phx::cuda::stream_of(x);
   for_gpu_dtype(x.dtype(), [&]<class T>() {
     constexpr int kWide = 16 / sizeof(T);
     if (reinterpret_cast<uintptr_t>(x.raw()) % 16 == 0)
