@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds one preset: scripts/build.sh [release|debug|asan|tsan|cuda]. The program is build/<preset>/phalanx.
+# Builds a preset, or some of its targets: scripts/build.sh [release|debug|asan|tsan|cuda] [target...]. The
+# program is build/<preset>/phalanx.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:-release}
 shift || true
 cmake --preset "$preset" >/dev/null || { cmake --preset "$preset"; exit 1; }
-cmake --build "build/$preset" -j "${PHX_JOBS:-$(nproc)}" "$@"
+cmake --build "build/$preset" -j "${PHX_JOBS:-$(nproc)}" ${@:+--target "$@"}

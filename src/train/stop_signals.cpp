@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstddef>
+#include <iterator>
 
 namespace phx {
 
