@@ -20,8 +20,10 @@ if(NOT PHX_CUDNN_FRONTEND_INCLUDE)
   message(FATAL_ERROR "cudnn-frontend's headers are missing: run scripts/setup.sh, which puts them into .deps/")
 endif()
 
-add_compile_definitions(PHX_HAVE_CUDA)
 add_library(phx_cuda INTERFACE)
+# Only rooms with GPU code and the tests read this: the objects of the others are the same in every preset,
+# and ccache has them.
+target_compile_definitions(phx_cuda INTERFACE PHX_HAVE_CUDA)
 target_include_directories(phx_cuda SYSTEM INTERFACE
   ${CUDAToolkit_INCLUDE_DIRS} ${PHX_CUDNN_INCLUDE} ${PHX_CUDNN_FRONTEND_INCLUDE})
 target_link_libraries(phx_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})

@@ -33,7 +33,7 @@ $phalanx pretrain \
 
 echo
 echo "== what it writes"
-$phalanx generate --load "$out/checkpoints" --prompt $'\n' --tokens 700 --temperature 0.5 --seed 7 \
+$phalanx generate --load "$out/checkpoints" --samples 5 --tokens 240 --temperature 0.5 --seed 1 \
   --device cpu --check-stories | tee "$out/sample.txt"
 
 entropy=$(sed -n 's/.*entropy[^0-9]*\([0-9.]*\).*/\1/p' "$out/corpus.txt" | head -1)

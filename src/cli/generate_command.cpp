@@ -24,8 +24,9 @@ namespace {
 struct GenerateOptions {
   std::string load;
   int64_t step = 0;
-  std::string prompt = "\n";
-  int64_t tokens = 400;
+  std::string prompt;
+  int64_t samples = 1;
+  int64_t tokens = 240;
   int64_t threads = 0;
   std::string device = "auto";
   bool check_stories = false;
@@ -54,17 +55,25 @@ void print_check(const std::string& text) {
 }
 
 void print_text(const GenerateOptions& options, LoadedModel& loaded) {
-  const std::vector<int32_t> prompt = ByteTokenizer::encode(options.prompt);
-  std::string text;
-  std::cout << options.prompt << std::flush;
-  generate(loaded.model, prompt, options.tokens, options.sampling, [&](int32_t token) {
-    const std::string piece = ByteTokenizer::decode(std::span(&token, 1));
-    text += piece;
-    std::cout << piece << std::flush;
-    return false;
-  });
-  std::cout << "\n";
-  if (options.check_stories) print_check(options.prompt + text);
+  // Documents of the training text begin after an end-of-document token.
+  std::vector<int32_t> prompt = {ByteTokenizer::kEod};
+  for (int32_t token : ByteTokenizer::encode(options.prompt)) prompt.push_back(token);
+  std::string all;
+  SamplingOptions sampling = options.sampling;
+  for (int64_t i = 0; i < options.samples; ++i, ++sampling.seed) {
+    std::cout << options.prompt << std::flush;
+    all += options.prompt;
+    generate(loaded.model, prompt, options.tokens, sampling, [&](int32_t token) {
+      if (token == ByteTokenizer::kEod) return true;
+      const std::string piece = ByteTokenizer::decode(std::span(&token, 1));
+      all += piece;
+      std::cout << piece << std::flush;
+      return false;
+    });
+    std::cout << "\n";
+    all += "\n";
+  }
+  if (options.check_stories) print_check(all);
 }
 
 }  // namespace
@@ -76,7 +85,10 @@ int run_generate(std::span<const std::string> args) {
   app.add_option("--load", options.load, "folder of checkpoints")->required();
   app.add_option("--ckpt-step", options.step, "its iteration (default: the newest)");
   app.add_option("--prompt", options.prompt, "text to go on from");
-  app.add_option("--tokens", options.tokens, "tokens to make")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--samples", options.samples, "texts to make, each with the next seed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--tokens", options.tokens, "tokens a text has at most")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token every time")
       ->check(CLI::NonNegativeNumber)->capture_default_str();
   app.add_option("--top-k", options.sampling.top_k, "only the k likeliest tokens; 0 is all")->capture_default_str();
@@ -96,7 +108,7 @@ int run_generate(std::span<const std::string> args) {
   PHX_CHECK(trained.model.vocab_size == ByteTokenizer::kVocabSize, "the model has a vocabulary of ",
             trained.model.vocab_size.value_or(0), "; generate decodes byte tokens only (", ByteTokenizer::kVocabSize, ")");
 
-  const int64_t length = int64_t(options.prompt.size()) + options.tokens;
+  const int64_t length = 1 + int64_t(options.prompt.size()) + options.tokens;
   const bool bounded = trained.model.has_position_table();
   PHX_CHECK(!bounded || length <= trained.model.max_position_embeddings, "prompt and --tokens make ", length,
             " positions, but the model has ", trained.model.max_position_embeddings);

@@ -217,12 +217,13 @@ PHX_CUDA_TEST(Matmul, CudaMatchesTheDefinitionAtOddSizes) {
         of.batch = 3;
         expect_matches_definition(of, device, tolerance);
       }
-      // The epilogues: GELU in half precision may be evaluated with the hardware's tanh, which errs
-      // by 2^-11 of its value.
+      // The epilogues: the library may round the product before it adds the bias (seen on an H200:
+      // 16.85 became 16.75 in bf16), so there are two roundings; GELU may be evaluated with the
+      // hardware's tanh, which errs by 2^-11 of its value.
       Case of{.dtype = dtype, .c_dtype = c_dtype, .m = 33, .n = 72, .k = 64, .bias = true};
-      expect_matches_definition(of, device, tolerance);
+      expect_matches_definition(of, device, 2 * tolerance);
       of.activation = MatmulActivation::gelu;
-      expect_matches_definition(of, device, tolerance + 0x1p-10);
+      expect_matches_definition(of, device, 2 * tolerance + 0x1p-10);
     }
   }
 }

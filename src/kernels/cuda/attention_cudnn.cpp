@@ -140,7 +140,7 @@ class CudnnAttention {
   Plan& forward(const AttentionInputs& in, const AttentionOptions& options, const HeadView& o) {
     auto& plan = plans_[key_of(in, options, AttentionPass::forward, {&in.q, &in.k, &in.v, &o})];
     if (plan) return *plan;
-    auto made = std::make_unique<Plan>();
+    auto made = new_plan(in.q.dtype());
     auto attributes = fe::graph::SDPA_attributes()
                           .set_name("attention")
                           .set_generate_stats(true)
@@ -152,7 +152,7 @@ class CudnnAttention {
                    graph.tensor(describe(in.v, kV)), attributes);
     shape_output(out, describe(o, kO));
     shape_output(stats, describe_stats(in.q));
-    build(*made, in.q.dtype());
+    build(*made);
     plan = std::move(made);
     return *plan;
   }
@@ -162,7 +162,7 @@ class CudnnAttention {
     auto& plan = plans_[key_of(in, options, AttentionPass::backward,
                                {&in.q, &in.k, &in.v, &o, &d_o, &grads.dq, &grads.dk, &grads.dv})];
     if (plan) return *plan;
-    auto made = std::make_unique<Plan>();
+    auto made = new_plan(in.q.dtype());
     auto attributes = fe::graph::SDPA_backward_attributes()
                           .set_name("attention_backward")
                           .set_attn_scale(float(attention_scale(in, options)));
@@ -175,7 +175,7 @@ class CudnnAttention {
     shape_output(dq, describe(grads.dq, kDq));
     shape_output(dk, describe(grads.dk, kDk));
     shape_output(dv, describe(grads.dv, kDv));
-    build(*made, in.q.dtype());
+    build(*made);
     plan = std::move(made);
     return *plan;
   }
@@ -188,11 +188,17 @@ class CudnnAttention {
   }
 
  private:
-  void build(Plan& plan, DType dtype) {
-    plan.graph
+  // A node takes over the graph's types when it is added, so they are set first.
+  static std::unique_ptr<Plan> new_plan(DType dtype) {
+    auto plan = std::make_unique<Plan>();
+    plan->graph
         .set_io_data_type(dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
+    return plan;
+  }
+
+  void build(Plan& plan) {
     // The heuristic's first choice, never the winner of a timing: runs stay comparable.
     check(plan.graph.build(handle_, {fe::HeurMode_t::A}), "the making of a plan for attention");
     check(plan.graph.get_workspace_size(plan.workspace_bytes), "the size of attention's workspace");
