@@ -81,6 +81,8 @@ class StepScalars {
   int published() const { return int(published_.size()); }
   // The oldest copy; the host waits until the device has made it, but for nothing behind it.
   StepResults collect();
+  // Drops the oldest copy.
+  void forget() { published_.pop_front(); }
 
  private:
   struct Copy {

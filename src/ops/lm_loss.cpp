@@ -12,7 +12,7 @@ namespace {
 
 // On cpu, measured from 64 rows to all: 256 let a chunk of a usual vocabulary stay in the last
 // cache between the products and the softmax, and read the weight and its gradient rarely enough.
-constexpr int64_t kCpuRows = 256;
+constexpr int64_t kCpuRows = 512;
 constexpr int64_t kRowStep = 64;  // the rows of a GEMM's tile
 
 // Depends on shapes and the target alone, so that all devices allocate alike.

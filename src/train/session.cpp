@@ -78,7 +78,7 @@ Sources make_sources(const RunConfig& config) {
   const int64_t vocab = config.model.vocab_size.value_or(config.model.padded_vocab());
   const int64_t s = config.model.seq_length;
   if (config.data.mock_data) {
-    const auto mock = std::make_shared<MockSource>(int32_t(vocab - 1), int32_t(vocab - 1));
+    const auto mock = std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
     return {mock, std::make_shared<Shifted>(mock, 1'000'000)};
   }
   PHX_CHECK(!config.data.token_file.empty(),

@@ -35,6 +35,7 @@ class TrainStep {
   // The oldest step not collected yet; waits for that one alone.
   StepResults collect() { return scalars_.collect(); }
   int pending() const { return scalars_.published(); }
+  void forget() { scalars_.forget(); }  // the oldest step's results are not wanted (meta has none)
   StepScalars& scalars() { return scalars_; }
 
   // Mean token loss over `num_batches` global batches from `first_sample` on, without dropout.

@@ -15,12 +15,16 @@ struct Tile {
 };
 
 // The output is cut along its longer side into a power of two of panels, so that they spread evenly
-// over 2, 4, 8.. threads. 192 is enough for a panel to be worth packing the other operand again.
+// over 2, 4, 8.. threads. Every panel packs the other operand again, which costs about 1 / extent of
+// the work: two threads are worth small panels, more panels must be larger each.
 int64_t num_panels(int64_t m, int64_t n, int64_t k) {
-  constexpr int64_t kLeastExtent = 192, kMostPanels = 64;
+  constexpr int64_t kMostPanels = 64;
   constexpr int64_t kLeastWork = 1 << 20;  // multiply-adds worth waking another thread for
+  const auto least_extent = [](int64_t panels) {
+    return panels <= 2 ? 96 : panels <= 4 ? 192 : panels <= 8 ? 512 : 1024;
+  };
   int64_t panels = 1;
-  while (panels < kMostPanels && std::max(m, n) / (2 * panels) >= kLeastExtent &&
+  while (panels < kMostPanels && std::max(m, n) / (2 * panels) >= least_extent(2 * panels) &&
          m * n * k / (2 * panels) >= kLeastWork)
     panels *= 2;
   return panels;

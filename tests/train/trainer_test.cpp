@@ -1,0 +1,125 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "checkpoint/one_file.h"
+#include "support/gradients.h"
+#include "support/temp_folder.h"
+#include "train/tiny_run.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+
+struct Ran {
+  RunEnd end;
+  RunState state;
+  std::vector<char> bytes;
+  double loss;
+};
+
+Ran run(const RunConfig& config) {
+  Runtime runtime({.threads = 2});
+  Session session(config, runtime.device());
+  std::FILE* nowhere = std::fopen("/dev/null", "w");
+  Ran ran;
+  {
+    Terminal terminal(nowhere, nowhere, TerminalMode::plain);
+    Trainer trainer(session, terminal);
+    ran.end = trainer.run();
+    ran.state = trainer.state();
+    ran.loss = trainer.last_loss();
+  }
+  std::fclose(nowhere);
+  ran.bytes = state_bytes(session);
+  return ran;
+}
+
+RunConfig with_schedule(int64_t iterations) {
+  RunConfig config = tiny_run();
+  config.train.train_iters = iterations;
+  config.optim.lr_decay_style = LrDecayStyle::cosine;
+  config.optim.lr_decay_iters = 20;
+  config.optim.lr_warmup_iters = 3;
+  config.train.eval_interval = 5;
+  config.train.eval_iters = 1;
+  return config;
+}
+
+TEST(Trainer, TwentyIterationsEqualTenSavedAndTenResumed) {
+  for (bool bf16 : {false, true}) {
+    const TempFolder folder;
+    RunConfig whole = with_schedule(20), first = with_schedule(20), second = with_schedule(20);
+    whole.train.bf16 = first.train.bf16 = second.train.bf16 = bf16;
+    first.train.exit_interval = 10;
+    first.train.save = folder.path();
+    second.train.load = folder.path();
+    const Ran all = run(whole);
+    EXPECT_EQ(run(first).end, RunEnd::stopped_early);
+    const Ran resumed = run(second);
+    EXPECT_EQ(resumed.state.iteration, 20);
+    EXPECT_EQ(resumed.state.consumed_samples, 120);
+    EXPECT_TRUE(all.bytes == resumed.bytes) << "bf16: " << bf16;
+    EXPECT_EQ(all.loss, resumed.loss);
+  }
+}
+
+TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndNamesTheLastGoodState) {
+  const TempFolder folder;
+  RunConfig config = tiny_run();
+  config.optim.lr = 1e30;
+  config.optim.clip_grad = 0;
+  config.train.save = folder.path();
+  const std::string message = testing::error_of([&] { run(config); });
+  EXPECT_NE(message.find("the gradient norm"), std::string::npos) << message;
+  EXPECT_NE(message.find("the last good state is iteration"), std::string::npos) << message;
+  const auto saved = latest_checkpoint(folder.path());
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_NE(message.find(checkpoint_file(folder.path(), *saved).string()), std::string::npos) << message;
+}
+
+TEST(Trainer, ASignalSavesAndStops) {
+  const TempFolder folder;
+  RunConfig config = tiny_run();
+  config.train.train_iters = 100000;
+  config.train.save = folder.path();
+  Runtime runtime({.threads = 1});
+  Session session(config, runtime.device());
+  std::FILE* nowhere = std::fopen("/dev/null", "w");
+  {
+    Terminal terminal(nowhere, nowhere, TerminalMode::plain);
+    Trainer trainer(session, terminal);
+    std::raise(SIGTERM);
+    EXPECT_EQ(trainer.run(), RunEnd::stopped_by_signal);
+    EXPECT_EQ(latest_checkpoint(folder.path()), trainer.state().iteration);
+  }
+  std::fclose(nowhere);
+}
+
+TEST(Trainer, DynamicLossScaleComesDownFromItsStartAndTheRunLearns) {
+  RunConfig config = tiny_run();
+  config.train.fp16 = true;
+  config.train.train_iters = 40;
+  const Ran ran = run(config);
+  EXPECT_EQ(ran.state.iteration, 40);
+  EXPECT_GT(ran.state.skipped_iterations, 0) << "2^32 overflows f16";
+  EXPECT_LT(ran.state.scaler.scale, 4294967296.0);
+  EXPECT_EQ(ran.state.updates, 40 - ran.state.skipped_iterations);
+  EXPECT_LT(ran.loss, 4.0);  // ln 61 = 4.11 at the start
+}
+
+TEST(Trainer, EvaluatesOnlyWhenToldTo) {
+  RunConfig config = tiny_run();
+  config.train.skip_train = true;
+  config.train.eval_iters = 2;
+  const Ran ran = run(config);
+  EXPECT_EQ(ran.state.iteration, 0);
+  EXPECT_EQ(ran.state.consumed_valid_samples, 12);
+}
+
+}  // namespace
+}  // namespace phx
