@@ -1,7 +1,9 @@
-// Training steps on one GPU at the shapes that matter: tokens/s, MFU, peak memory, in bf16 with AdamW, gradient
-// clipping and random tokens. MFU = (6 x matmul weights + 6 x layers x seq x heads x head size) x tokens/s / 989.5e12.
+// Training steps on one GPU at the shapes that matter: tokens/s, MFU, peak memory, in bf16 with
+// AdamW, gradient clipping and random tokens. MFU = (6 x matmul weights + 6 x layers x seq x heads
+// x head size) x tokens/s / 989.5e12.
 //
-//   bench_gpu_train [case...] [--steps N]     cases: gpt2s llama1b llama8b_8L
+//   bench_gpu_train [case...] [--steps N] [--deterministic-mode]     cases: gpt2s llama1b
+//   llama8b_8L
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "core/philox.h"
 #include "train/memory_table.h"
 #include "train/session.h"
 #include "train/trainer.h"
@@ -60,18 +63,39 @@ RunConfig config_of(const Case& of) {
 double mfu(const Case& of, double tokens_per_second) {
   const double attention = double(of.hidden) * (of.heads + 2 * of.groups) * of.head_dim +
                            double(of.heads) * of.head_dim * of.hidden;
-  const double weights = of.layers * (attention + 3.0 * of.hidden * of.ffn) + double(of.vocab) * of.hidden;
+  const double weights =
+      of.layers * (attention + 3.0 * of.hidden * of.ffn) + double(of.vocab) * of.hidden;
   const double per_token = 6 * weights + 6.0 * of.layers * of.seq * of.heads * of.head_dim;
   return per_token * tokens_per_second / 989.5e12;
 }
 
-void run(const Case& of, int steps) {
-  Runtime runtime({.kind = DeviceKind::cuda});
-  Session session(config_of(of), runtime.device());
+// Random tokens: text that can be learned would shrink the gradients, and with them the card's
+// power.
+class RandomTokens : public SampleSource {
+ public:
+  explicit RandomTokens(int64_t vocab) : vocab_(vocab) {}
+  void sample(int64_t index, std::span<int32_t> out) const override {
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = int32_t(philox4x32(philox_key(1, 0, 0), uint32_t(index), uint32_t(i), 0, 0).x[0] %
+                       vocab_);
+  }
+  std::string description() const override { return "random tokens"; }
+
+ private:
+  int64_t vocab_;
+};
+
+void run(const Case& of, int steps, bool deterministic) {
+  Runtime runtime({.kind = DeviceKind::cuda, .deterministic = deterministic});
+  const RunConfig config = config_of(of);
+  Sources sources(config);
+  sources.train = std::make_shared<RandomTokens>(of.vocab);
+  Session session(config, sources, runtime.device());
   using Clock = std::chrono::steady_clock;
   Clock::time_point start;
   double loss = 0;
-  constexpr int kWarmUp = 5;  // the arena is packed after two steps, plans and algorithms are chosen in the first
+  constexpr int kWarmUp =
+      5;  // the arena is packed after two steps, plans and algorithms are chosen in the first
   for (int i = 0; i < kWarmUp + steps; ++i) {
     if (i == kWarmUp) {
       while (session.step.pending() > 0) session.step.collect();
@@ -79,7 +103,8 @@ void run(const Case& of, int steps) {
       start = Clock::now();
     }
     session.train_batches.load(int64_t{i} * of.micro_batch);
-    session.step.run(session.train_batches, {.iteration = i + 1, .update = i + 1, .lr = 1e-4, .weight_decay = 0.1});
+    session.step.run(session.train_batches,
+                     {.iteration = i + 1, .update = i + 1, .lr = 1e-4, .weight_decay = 0.1});
     if (session.step.pending() > 1) {
       const StepResults results = session.step.collect();
       loss = results.loss_sum / results.tokens;
@@ -89,9 +114,11 @@ void run(const Case& of, int steps) {
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / steps;
   const double rate = double(of.micro_batch * of.seq) / seconds;
   const MemoryReport memory = runtime.allocator().report();
-  std::printf("%-12s %8.1f ms  %9.0f tok/s  MFU %5.1f%%  peak %6.1f GiB  reserved %6.1f GiB  replayed %lld  loss %.3f\n",
-              of.name, seconds * 1e3, rate, 100 * mfu(of, rate), double(memory.peak_total) / (1 << 30),
-              double(memory.reserved) / (1 << 30), static_cast<long long>(memory.replayed_steps), loss);
+  std::printf(
+      "%-12s %8.1f ms  %9.0f tok/s  MFU %5.1f%%  peak %6.1f GiB  reserved %6.1f GiB  replayed %lld "
+      " loss %.3f\n",
+      of.name, seconds * 1e3, rate, 100 * mfu(of, rate), double(memory.peak_total) / (1 << 30),
+      double(memory.reserved) / (1 << 30), static_cast<long long>(memory.replayed_steps), loss);
   std::printf("%s\n", memory_table(memory).c_str());
 }
 
@@ -100,14 +127,20 @@ void run(const Case& of, int steps) {
 int main(int argc, char** argv) try {
   std::vector<std::string> names;
   int steps = 20;
+  bool deterministic = false;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--steps") == 0 && i + 1 < argc) steps = std::atoi(argv[++i]);
-    else names.emplace_back(argv[i]);
+    if (std::strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
+      steps = std::atoi(argv[++i]);
+    } else if (std::strcmp(argv[i], "--deterministic-mode") == 0) {
+      deterministic = true;
+    } else {
+      names.emplace_back(argv[i]);
+    }
   }
   for (const Case& of : kCases) {
     bool wanted = names.empty();
     for (const std::string& name : names) wanted |= name == of.name;
-    if (wanted) run(of, steps);
+    if (wanted) run(of, steps, deterministic);
   }
   return 0;
 } catch (const Error& error) {
