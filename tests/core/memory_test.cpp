@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "core/pack_intervals.h"
