@@ -1,7 +1,7 @@
 // Reading values: from the command line and from the JSON copy of a run (option_yaml.cpp reads
 // config files). Written by hand rather than on a library, because Megatron's conventions are its
-// own: a value may look like -1, values of refused flags must be consumed, every problem is reported
-// and not just the first.
+// own: a value may look like -1, values of refused flags must be consumed, every problem is
+// reported and not just the first.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -264,7 +264,8 @@ Problem OptionSet::unknown(const std::string& shown, const std::string& bare) co
   std::vector<std::string> names = {"config", "help", "yaml-cfg"};
   for (const auto& [name, spelling] : spellings_) names.push_back(name);
   const std::string near = nearest(bare, names);
-  const char* whose = catalogue_.empty() ? " is no flag of this command" : " is no flag of Phalanx or Megatron";
+  const char* whose =
+      catalogue_.empty() ? " is no flag of this command" : " is no flag of Phalanx or Megatron";
   return {ProblemKind::unknown, shown, shown + whose,
           near.empty() ? "--help lists the flags" : str_cat("did you mean --", near, "?")};
 }

@@ -1,5 +1,5 @@
-// Reading config files. Keys are option names, in kebab-case or snake_case; a map is a section whose
-// name is only for the reader, so the same option may not stand in two of them.
+// Reading config files. Keys are option names, in kebab-case or snake_case; a map is a section
+// whose name is only for the reader, so the same option may not stand in two of them.
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -37,7 +37,8 @@ Problem yaml_problem(const std::string& shown, const std::string& text, const st
 }
 
 bool holds_only_scalars(const YAML::Node& list) {
-  return std::all_of(list.begin(), list.end(), [](const YAML::Node& item) { return item.IsScalar(); });
+  return std::all_of(list.begin(), list.end(),
+                     [](const YAML::Node& item) { return item.IsScalar(); });
 }
 
 }  // namespace
@@ -102,13 +103,14 @@ void OptionSet::parse_yaml(const std::string& yaml_text, const std::string& file
     }
     if (node.IsSequence() && !holds_only_scalars(node)) {
       if (option != nullptr) option->failed = true;
-      report.problems.push_back(yaml_problem(
-          shown, str_cat(node_text(node), " holds more than plain values"),
-          "a list reads `[1, 2]`, with numbers or words in it"));
+      report.problems.push_back(
+          yaml_problem(shown, str_cat(node_text(node), " holds more than plain values"),
+                       "a list reads `[1, 2]`, with numbers or words in it"));
       continue;
     }
-    take_yaml(name, shown, node.IsSequence() ? node.as<std::vector<std::string>>()
-                                             : std::vector<std::string>{node.as<std::string>()},
+    take_yaml(name, shown,
+              node.IsSequence() ? node.as<std::vector<std::string>>()
+                                : std::vector<std::string>{node.as<std::string>()},
               report);
   }
 }

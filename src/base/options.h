@@ -130,8 +130,8 @@ class OptionSet {
              const std::string& shown, ParseReport& report);
   void set(Option& option, std::span<const std::string> values, const std::string& shown,
            ParseReport& report);
-  void take_yaml(const std::string& name, const std::string& shown,
-                 std::vector<std::string> values, ParseReport& report);
+  void take_yaml(const std::string& name, const std::string& shown, std::vector<std::string> values,
+                 ParseReport& report);
   void take_catalogued(const CatalogueEntry& entry, std::span<const std::string> values,
                        ParseReport& report);
   Problem unknown(const std::string& shown, const std::string& bare) const;

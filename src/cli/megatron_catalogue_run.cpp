@@ -83,7 +83,8 @@ std::span<const CatalogueGroup> run_catalogue() {
        .switches = "muon-nesterov muon-no-split-qkv muon-use-syrk qk-clip",
        .values = "muon-momentum muon-num-ns-steps muon-scale-mode muon-extra-scale-factor "
                  "muon-coefficient-type muon-fp32-matmul-prec muon-tp-mode "
-                 "muon-scalar-optimizer sgd-momentum=0.9 lion-beta1 lion-beta2 qk-clip-alpha qk-clip-threshold"},
+                 "muon-scalar-optimizer sgd-momentum=0.9 lion-beta1 lion-beta2 qk-clip-alpha "
+                 "qk-clip-threshold"},
       {.kind = kRefused,
        .reason = "nothing is moved to host memory during a step in this build",
        .hint = "use --recompute-granularity to save memory",
@@ -178,7 +179,8 @@ std::span<const CatalogueGroup> run_catalogue() {
 
       // Logs.
       {.kind = kImplied,
-       .reason = "what is logged at all goes to every log; step time, TFLOP/s and memory always are",
+       .reason =
+           "what is logged at all goes to every log; step time, TFLOP/s and memory always are",
        .switches = "log-throughput log-timers-to-tensorboard log-memory-to-tensorboard "
                    "log-validation-ppl-to-tensorboard log-world-size-to-tensorboard "
                    "log-batch-size-to-tensorboard log-learning-rate-to-tensorboard "

@@ -65,7 +65,8 @@ void TrainConfig::each(Field&& field) {
   field("tensorboard-dir", tensorboard_dir, "write TensorBoard events into this folder");
   field("tensorboard-log-interval", tensorboard_log_interval, "iterations between its events",
         Positive{});
-  field("metrics-file", metrics_file, "one JSON object an iteration; an older file of a new run is kept as FILE.old", Own{});
+  field("metrics-file", metrics_file,
+        "one JSON object an iteration; an older file of a new run is kept as FILE.old", Own{});
   field("check-args", check_args, "check and print the options, then stop", Own{});
 
   field("save", save, "folder to save checkpoints into");

@@ -188,9 +188,9 @@ void check_vocabulary(const OptionSet& options, Problems& problems) {
 void check_qk_norm(const OptionSet& options, Problems& problems) {
   const std::string norm = options.at("normalization").get().get<std::string>();
   if (!options.active("qk-layernorm") || norm == "RMSNorm") return;
-  problems.push_back(problem("qk-layernorm",
-                             str_cat("--qk-layernorm needs --normalization RMSNorm, but it is ", norm),
-                             "use --normalization RMSNorm, or leave --qk-layernorm out"));
+  problems.push_back(problem(
+      "qk-layernorm", str_cat("--qk-layernorm needs --normalization RMSNorm, but it is ", norm),
+      "use --normalization RMSNorm, or leave --qk-layernorm out"));
 }
 
 void check_window(const OptionSet& options, Problems& problems) {
@@ -244,10 +244,9 @@ void check_rotated_channels(const OptionSet& options, Problems& problems) {
   const int64_t d = config->head_dim(), heads = config->num_attention_heads;
   const bool given = config->kv_channels.has_value();
   if (!given && config->hidden_size % heads != 0) return;  // told already
-  const std::string source =
-      given ? str_cat("--kv-channels ", d)
-            : str_cat("--hidden-size ", config->hidden_size, " / --num-attention-heads ", heads,
-                      " = ", d);
+  const std::string source = given ? str_cat("--kv-channels ", d)
+                                   : str_cat("--hidden-size ", config->hidden_size,
+                                             " / --num-attention-heads ", heads, " = ", d);
   if (d % 2 != 0) {
     problems.push_back(problem(given ? "kv-channels" : "hidden-size",
                                str_cat(source, " is odd, but rotation takes channels in pairs"),
@@ -256,10 +255,11 @@ void check_rotated_channels(const OptionSet& options, Problems& problems) {
                                                " as a --hidden-size with even heads")));
   } else if (config->rotary_dim() < 2) {
     const double least = std::ceil(2e4 / static_cast<double>(d)) / 1e4;
-    problems.push_back(problem("rotary-percent",
-                               str_cat(shown(options, "rotary-percent"), " of ", source,
-                                       " leaves no pair of channels to rotate"),
-                               str_cat("use ", least, " or more, or --position-embedding-type none")));
+    problems.push_back(
+        problem("rotary-percent",
+                str_cat(shown(options, "rotary-percent"), " of ", source,
+                        " leaves no pair of channels to rotate"),
+                str_cat("use ", least, " or more, or --position-embedding-type none")));
   }
 }
 
@@ -269,7 +269,8 @@ struct ParameterCount {
 };
 
 ParameterCount count_parameters(const TransformerConfig& config) {
-  const auto h = static_cast<double>(config.hidden_size), d = static_cast<double>(config.head_dim());
+  const auto h = static_cast<double>(config.hidden_size),
+             d = static_cast<double>(config.head_dim());
   const auto heads = static_cast<double>(config.num_attention_heads);
   const double f = static_cast<double>(config.ffn_size()) * (config.gated() ? 3 : 2);
   const double tables = config.untie_embeddings_and_output_weights ? 2 : 1;
@@ -287,13 +288,13 @@ void check_parameters(const OptionSet& options, Problems& problems) {
   const double all = static_cast<double>(config->num_layers) * count.a_layer + count.rest;
   if (all < kMost) return;
   const auto fitting = static_cast<int64_t>((kMost - count.rest) / count.a_layer);
-  problems.push_back(problem(
-      "num-layers",
-      str_cat(shown(options, "num-layers"), " of ", shown(options, "hidden-size"),
-              " and --ffn-hidden-size ", config->ffn_size(), " make about ", all,
-              " parameters; a model has fewer than 2^45, about 3.5e13"),
-      fitting >= 1 ? str_cat("up to ", fitting, " such layers fit")
-                   : "a single such layer, or the vocabulary, is too large already"));
+  problems.push_back(
+      problem("num-layers",
+              str_cat(shown(options, "num-layers"), " of ", shown(options, "hidden-size"),
+                      " and --ffn-hidden-size ", config->ffn_size(), " make about ", all,
+                      " parameters; a model has fewer than 2^45, about 3.5e13"),
+              fitting >= 1 ? str_cat("up to ", fitting, " such layers fit")
+                           : "a single such layer, or the vocabulary, is too large already"));
 }
 
 }  // namespace

@@ -12,8 +12,8 @@ void TransformerConfig::each(Field&& field) {
       vocabulary{1, 2147483647};
   field("num-layers", num_layers, "transformer layers", layers, Required{});
   field("hidden-size", hidden_size, "width h of the residual stream", width, Required{});
-  field("ffn-hidden-size", ffn_hidden_size, "inner width of the MLP, of one half when gated",
-        width, DefaultIs{"4h; gated: 8h/3 rounded down to a multiple of 64"});
+  field("ffn-hidden-size", ffn_hidden_size, "inner width of the MLP, of one half when gated", width,
+        DefaultIs{"4h; gated: 8h/3 rounded down to a multiple of 64"});
   field("num-attention-heads", num_attention_heads, "query heads", width, Required{});
   field("group-query-attention", group_query_attention, "let query heads share key/value heads");
   field("num-query-groups", num_query_groups, "key/value heads, with --group-query-attention",

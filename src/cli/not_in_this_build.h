@@ -1,0 +1,17 @@
+// Options that are sound and known, but that a run of this build does not act on yet.
+#pragma once
+
+#include <string>
+
+#include "base/options.h"
+#include "cli/pretrain_options.h"
+
+namespace phx {
+
+// A refusal for each such option that is set: an error of a run, a note of --check-args.
+Problems not_in_this_build(const PretrainOptions& options);
+
+// "note: this build cannot run these yet: ..."; empty when there are none.
+std::string format_notes(const Problems& problems);
+
+}  // namespace phx
