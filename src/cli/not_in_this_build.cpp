@@ -4,50 +4,71 @@
 
 namespace phx {
 
+std::span<const LackingOption> lacking_options() {
+  using Options = const PretrainOptions&;
+  static const char* const files = "Megatron's .bin/.idx files are not read yet";
+  static const char* const sources = "use --token-file or --mock-data";
+  static const char* const tokenizer = "no tokenizer is read yet";
+  static const char* const ids =
+      "--token-file holds token ids, and --vocab-size says how many there are";
+  static const char* const documents = "documents are not told apart within a sample yet";
+  static const char* const logs = "this is not logged yet";
+  static const char* const leave = "leave it out";
+  static const LackingOption list[] = {
+      {"--data-path", files, sources, [](Options o) { return !o.data.data_path.empty(); }},
+      {"--train-data-path", files, sources,
+       [](Options o) { return !o.data.train_data_path.empty(); }},
+      {"--valid-data-path", files, sources,
+       [](Options o) { return !o.data.valid_data_path.empty(); }},
+      {"--test-data-path", files, sources,
+       [](Options o) { return !o.data.test_data_path.empty(); }},
+      {"--data-cache-path", files, sources,
+       [](Options o) { return !o.data.data_cache_path.empty(); }},
+
+      {"--tokenizer-type", tokenizer, ids,
+       [](Options o) {
+         const std::string& type = o.data.tokenizer_type;
+         return !type.empty() && type != "ByteTokenizer" && type != "NullTokenizer";
+       }},
+      {"--tokenizer-model", tokenizer, ids,
+       [](Options o) { return !o.data.tokenizer_model.empty(); }},
+      {"--vocab-file", tokenizer, ids, [](Options o) { return !o.data.vocab_file.empty(); }},
+      {"--merge-file", tokenizer, ids, [](Options o) { return !o.data.merge_file.empty(); }},
+      {"--tiktoken-pattern", tokenizer, ids,
+       [](Options o) { return !o.data.tiktoken_pattern.empty(); }},
+      {"--tiktoken-num-special-tokens", tokenizer, ids,
+       [](Options o) {
+         return o.data.tiktoken_num_special_tokens != DataConfig{}.tiktoken_num_special_tokens;
+       }},
+
+      {"--reset-position-ids", documents, leave,
+       [](Options o) { return o.data.reset_position_ids; }},
+      {"--reset-attention-mask", documents, leave,
+       [](Options o) { return o.data.reset_attention_mask; }},
+      {"--eod-mask-loss", documents, leave, [](Options o) { return o.data.eod_mask_loss; }},
+      {"--null-tokenizer-eod-id", documents, leave,
+       [](Options o) { return o.data.null_tokenizer_eod_id.has_value(); }},
+      {"--null-tokenizer-pad-id", documents, leave,
+       [](Options o) { return o.data.null_tokenizer_pad_id.has_value(); }},
+
+      {"--save-retain-interval", "every checkpoint is kept so far", leave,
+       [](Options o) { return o.train.save_retain_interval.has_value(); }},
+      {"--log-params-norm", logs, leave, [](Options o) { return o.train.log_params_norm; }},
+      {"--log-num-zeros-in-grad", logs, leave,
+       [](Options o) { return o.train.log_num_zeros_in_grad; }},
+      {"--use-checkpoint-opt-param-scheduler", "on resume the given schedules always win so far",
+       "leave it out, and give the schedules of the run that is resumed",
+       [](Options o) { return o.optim.use_checkpoint_opt_param_scheduler; }},
+  };
+  return list;
+}
+
 Problems not_in_this_build(const PretrainOptions& options) {
   Problems problems;
-  const auto lack = [&](bool given, const char* flag, const char* reason, const char* hint) {
-    if (given) problems.push_back({ProblemKind::refused, flag, reason, hint});
-  };
-  const PretrainOptions defaults;
-  const DataConfig& data = options.data;
-
-  const char* files = "Megatron's .bin/.idx files are not read yet";
-  const char* sources = "use --token-file or --mock-data";
-  lack(!data.data_path.empty(), "--data-path", files, sources);
-  lack(!data.train_data_path.empty(), "--train-data-path", files, sources);
-  lack(!data.valid_data_path.empty(), "--valid-data-path", files, sources);
-  lack(!data.test_data_path.empty(), "--test-data-path", files, sources);
-  lack(!data.data_cache_path.empty(), "--data-cache-path", files, sources);
-
-  const char* tokenizer = "no tokenizer is read yet";
-  const char* ids = "--token-file holds token ids, and --vocab-size says how many there are";
-  const std::string& type = data.tokenizer_type;
-  lack(!type.empty() && type != "ByteTokenizer" && type != "NullTokenizer", "--tokenizer-type",
-       tokenizer, ids);
-  lack(!data.tokenizer_model.empty(), "--tokenizer-model", tokenizer, ids);
-  lack(!data.vocab_file.empty(), "--vocab-file", tokenizer, ids);
-  lack(!data.merge_file.empty(), "--merge-file", tokenizer, ids);
-  lack(!data.tiktoken_pattern.empty(), "--tiktoken-pattern", tokenizer, ids);
-  lack(data.tiktoken_num_special_tokens != defaults.data.tiktoken_num_special_tokens,
-       "--tiktoken-num-special-tokens", tokenizer, ids);
-
-  const char* documents = "documents are not told apart within a sample yet";
-  const char* leave = "leave it out";
-  lack(data.reset_position_ids, "--reset-position-ids", documents, leave);
-  lack(data.reset_attention_mask, "--reset-attention-mask", documents, leave);
-  lack(data.eod_mask_loss, "--eod-mask-loss", documents, leave);
-  lack(data.null_tokenizer_eod_id.has_value(), "--null-tokenizer-eod-id", documents, leave);
-  lack(data.null_tokenizer_pad_id.has_value(), "--null-tokenizer-pad-id", documents, leave);
-
-  lack(options.train.save_retain_interval.has_value(), "--save-retain-interval",
-       "every checkpoint is kept so far", leave);
-  const char* logs = "this is not logged yet";
-  lack(options.train.log_params_norm, "--log-params-norm", logs, leave);
-  lack(options.train.log_num_zeros_in_grad, "--log-num-zeros-in-grad", logs, leave);
-  lack(options.optim.use_checkpoint_opt_param_scheduler, "--use-checkpoint-opt-param-scheduler",
-       "on resume the given schedules always win so far",
-       "leave it out, and give the schedules of the run that is resumed");
+  for (const LackingOption& lacking : lacking_options()) {
+    if (!lacking.is_set(options)) continue;
+    problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});
+  }
   return problems;
 }
 
