@@ -13,7 +13,7 @@ phx_room(data DEPENDS core)
 phx_room(optim DEPENDS parallel)
 phx_room(checkpoint DEPENDS optim)
 phx_room(train DEPENDS models optim data checkpoint)
-phx_room(cli DEPENDS train LINK CLI11::CLI11)
+phx_room(cli DEPENDS train)
 target_compile_definitions(phx_cli PRIVATE PHX_VERSION="${PROJECT_VERSION}")
 
 add_executable(phalanx src/cli/main.cpp)

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache mold git ca-certificates
-          libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev
+          libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev
           libgtest-dev)
 cudnn_frontend=1.32.0
 

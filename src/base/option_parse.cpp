@@ -1,10 +1,10 @@
-// Reading values: from the command line, from YAML, from the JSON copy of a run. Written by hand
-// rather than on CLI11, because Megatron's conventions differ from its own (a value may look like
-// -1, values of refused flags must be consumed, every problem is reported and not just the first).
-#include <yaml-cpp/yaml.h>
-
+// Reading values: from the command line and from the JSON copy of a run (option_yaml.cpp reads
+// config files). Written by hand rather than on a library, because Megatron's conventions are its
+// own: a value may look like -1, values of refused flags must be consumed, every problem is
+// reported and not just the first.
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -31,22 +31,19 @@ std::string join(std::span<const std::string> words, const char* between) {
   return text;
 }
 
-std::string kebab(std::string key) {
-  std::replace(key.begin(), key.end(), '_', '-');
-  return key;
-}
-
 struct Token {
   std::string shown;                  // "--lr", as typed
   std::string name;                   // "lr"
   std::vector<std::string> attached;  // what stood behind "="
+  bool one_dash = false;              // "-lr": told, never taken
 };
 
 Token split_flag(const std::string& token) {
   const size_t equals = token.find('=');
   Token result;
   result.shown = token.substr(0, equals);
-  result.name = result.shown.substr(result.shown.rfind("--", 0) == 0 ? 2 : 1);
+  result.one_dash = !result.shown.starts_with("--");
+  result.name = result.shown.substr(result.one_dash ? 1 : 2);
   if (equals != std::string::npos) result.attached.push_back(token.substr(equals + 1));
   return result;
 }
@@ -66,6 +63,33 @@ Arity arity_of(const Option& option, const Option::Switch* meaning) {
   return {1, 1};
 }
 
+// "1000" for 1e3 where an integer is asked for; empty where no integer is meant.
+std::string as_integer(const std::string& text) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53: above it doubles skip integers
+  try {
+    const double value = parse_number(text);
+    if (value != std::floor(value) || std::abs(value) > kExact) return "";
+    return std::to_string(static_cast<int64_t>(value));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// The way out of a value that was not taken: the integer that was meant, or what the option is.
+std::string value_hint(const Option& option, std::span<const std::string> values) {
+  if (option.type != OptionValue<int64_t>::type()) return option.help;
+  std::string text;
+  bool rewritten = false;
+  for (const std::string& value : values) {
+    const std::string integer = as_integer(value);
+    if (integer.empty()) return option.help;
+    rewritten |= integer != value;
+    text += " " + integer;
+  }
+  return rewritten ? str_cat("an integer is written without a point or exponent:", text)
+                   : option.help;
+}
+
 bool accepts(const CatalogueEntry& entry, std::span<const std::string> values) {
   if (entry.accepts.empty() || values.empty()) return false;
   const std::string list = "|" + entry.accepts + "|";
@@ -81,7 +105,7 @@ ParseReport OptionSet::parse(std::span<const std::string> args) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (!looks_like_flag(args[i])) continue;
     const Token token = split_flag(args[i]);
-    if (!is_config_flag(token.name)) continue;
+    if (token.one_dash || !is_config_flag(token.name)) continue;
     if (token.attached.empty() && count_values(args, i + 1, 1) == 0) continue;  // parse_flags tells
     const std::string file = token.attached.empty() ? args[i + 1] : token.attached[0];
     std::ifstream in(file);
@@ -116,6 +140,16 @@ void OptionSet::parse_flags(std::span<const std::string> args, ParseReport& repo
     const Token token = split_flag(args[i++]);
     if (token.name == "help" || token.shown == "-h") {
       report.help = true;
+      continue;
+    }
+    if (token.one_dash) {
+      const bool close = find(token.name) != nullptr || find_catalogued(token.name) != nullptr ||
+                         is_config_flag(token.name);
+      report.problems.push_back(
+          {ProblemKind::unknown, token.shown,
+           str_cat(token.shown, " is no flag: flags begin with two dashes"),
+           close ? str_cat("did you mean --", token.name, "?") : unknown("", token.name).hint});
+      i += count_values(args, i, Arity::kMany);
       continue;
     }
     const Option::Switch* meaning = nullptr;
@@ -199,7 +233,8 @@ void OptionSet::set(Option& option, std::span<const std::string> values, const s
     option.given = true;
     option.failed = false;
   } catch (const Error& error) {
-    problem(ProblemKind::value, str_cat(join(values, " "), " ", error.what()), option.help);
+    problem(ProblemKind::value, str_cat(join(values, " "), " ", error.what()),
+            value_hint(option, values));
   }
 }
 
@@ -229,67 +264,21 @@ Problem OptionSet::unknown(const std::string& shown, const std::string& bare) co
   std::vector<std::string> names = {"config", "help", "yaml-cfg"};
   for (const auto& [name, spelling] : spellings_) names.push_back(name);
   const std::string near = nearest(bare, names);
-  return {ProblemKind::unknown, shown, str_cat(shown, " is no flag of Phalanx or Megatron"),
+  const char* whose =
+      catalogue_.empty() ? " is no flag of this command" : " is no flag of Phalanx or Megatron";
+  return {ProblemKind::unknown, shown, shown + whose,
           near.empty() ? "--help lists the flags" : str_cat("did you mean --", near, "?")};
-}
-
-// Keys are option names, kebab-case or snake_case; a map below the top is a section whose name is
-// only for the reader.
-static void flatten(const YAML::Node& node, std::vector<std::pair<std::string, YAML::Node>>& out) {
-  for (const auto& entry : node) {
-    if (entry.second.IsMap()) {
-      flatten(entry.second, out);
-    } else {
-      out.emplace_back(entry.first.as<std::string>(), entry.second);
-    }
-  }
-}
-
-void OptionSet::parse_yaml(const std::string& yaml_text, const std::string& file_name,
-                           ParseReport& report) {
-  std::vector<std::pair<std::string, YAML::Node>> entries;
-  try {
-    const YAML::Node root = YAML::Load(yaml_text);
-    if (root.IsNull()) return;
-    PHX_CHECK(root.IsMap(), "the top level should be a map of option names to values");
-    flatten(root, entries);
-  } catch (const std::exception& error) {
-    report.problems.push_back({ProblemKind::file, file_name, str_cat(file_name, ": ", error.what()),
-                               "an entry reads `hidden-size: 1024`"});
-    return;
-  }
-  for (const auto& [key, node] : entries) {
-    if (node.IsNull()) continue;  // unset, as Megatron's own files write it
-    const std::string name = kebab(key);
-    std::vector<std::string> values;
-    if (node.IsSequence()) {
-      for (const auto& item : node) values.push_back(item.as<std::string>(""));
-    } else {
-      values.push_back(node.as<std::string>());
-    }
-    const std::string shown = str_cat(file_name, ": ", key);
-    const Option::Switch* meaning = nullptr;
-    Option* option = lookup(name, &meaning);
-    if (option != nullptr) {
-      if (option->kind != Option::Kind::list && values.size() != 1) {
-        values = {join(values, ",")};  // window-size: [127, 0]
-      }
-      apply(*option, meaning, values, shown, report);
-    } else if (const CatalogueEntry* entry = find_catalogued(name)) {
-      const bool off = entry->arity.most == 0 && values.size() == 1 && values[0] == "false";
-      if (!off) take_catalogued(*entry, values, report);
-    } else {
-      report.problems.push_back(unknown(shown, name));
-    }
-  }
 }
 
 void OptionSet::load_json(const nlohmann::json& values, ParseReport& report) {
   for (const auto& [key, value] : values.items()) {
+    const std::string name = kebab_case(key);
+    // Fields of older runs that are catalogued by now: implied, or refused when they had an effect.
+    if (find_catalogued(name) != nullptr) continue;
     const Option::Switch* meaning = nullptr;
-    Option* option = lookup(kebab(key), &meaning);
+    Option* option = lookup(name, &meaning);
     if (option == nullptr) {
-      report.problems.push_back(unknown(key, kebab(key)));
+      report.problems.push_back(unknown(key, name));
       continue;
     }
     if (value.is_null()) continue;

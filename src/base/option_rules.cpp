@@ -103,4 +103,16 @@ Rule at_most(const std::string& name, const std::string& other) {
           }};
 }
 
+Rule below(const std::string& name, const std::string& other) {
+  return {str_cat("--", name, " is below --", other),
+          [=](const OptionSet& options, Problems& problems) {
+            const auto value = options.number(name), limit = options.number(other);
+            if (!value || !limit || *value < *limit) return;
+            report(problems, name,
+                   str_cat(shown(options, name), " is not below ", shown(options, other)),
+                   str_cat("lower --", name, " below ", value_text(options.at(other).get()),
+                           ", or raise --", other, " above ", value_text(options.at(name).get())));
+          }};
+}
+
 }  // namespace phx

@@ -19,6 +19,8 @@ Rule exactly_one(const std::vector<std::string>& names, const std::string& why);
 Rule divides(const std::string& divisor, const std::string& name);
 // name <= other.
 Rule at_most(const std::string& name, const std::string& other);
+// name < other.
+Rule below(const std::string& name, const std::string& other);
 
 // "896 and 1024 are the nearest that are": multiples of `unit` around `value`.
 std::string nearest_multiples(int64_t value, int64_t unit);

@@ -96,7 +96,7 @@ size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest(const std::string& word, std::span<const std::string> names) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t best_distance = (word.size() + 1) / 3 + 1;
   for (const std::string& name : names) {
     const size_t distance = edit_distance(word, name);
     if (distance < best_distance) {
@@ -133,10 +133,12 @@ std::string OptionSet::help(const std::string& usage, const std::string& example
   text += "\nConfig file\n";
   text += "  --config FILE, --yaml-cfg FILE    ";
   text += "YAML with these names as keys; flags on the command line win\n";
-  text +=
-      "\n[own]: Phalanx's own; every other flag is Megatron's. docs/flags.md lists also the "
-      "flags\n";
-  text += "that are taken without effect, and those that are refused, each with the reason.\n";
+  if (!catalogue_.empty()) {
+    text +=
+        "\n[own]: Phalanx's own; every other flag is Megatron's. docs/flags.md lists also the "
+        "flags\n";
+    text += "that are taken without effect, and those that are refused, each with the reason.\n";
+  }
   return text;
 }
 

@@ -130,6 +130,8 @@ class OptionSet {
              const std::string& shown, ParseReport& report);
   void set(Option& option, std::span<const std::string> values, const std::string& shown,
            ParseReport& report);
+  void take_yaml(const std::string& name, const std::string& shown, std::vector<std::string> values,
+                 ParseReport& report);
   void take_catalogued(const CatalogueEntry& entry, std::span<const std::string> values,
                        ParseReport& report);
   Problem unknown(const std::string& shown, const std::string& bare) const;
@@ -149,7 +151,8 @@ std::string format_problems(const Problems& problems);
 // One line naming the implied flags; empty when there are none.
 std::string format_implied(const ParseReport& report);
 std::string value_text(const nlohmann::json& value);  // as a user would write it
-// The nearest of `names` by edit distance; empty when none is near.
+std::string kebab_case(std::string key);              // hidden_size -> hidden-size
+// The nearest of `names` by edit distance; empty when more than about a third of the word differs.
 std::string nearest(const std::string& word, std::span<const std::string> names);
 
 }  // namespace phx

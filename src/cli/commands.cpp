@@ -10,14 +10,20 @@
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
 #include "cli/generate_command.h"
+#include "cli/parse_args.h"
 #include "cli/plot_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
+#include "cli/usage_error.h"
 
 namespace phx {
 namespace {
 
-int run_flags(std::span<const std::string>) {
+int run_flags(std::span<const std::string> args) {
+  OptionSet none;
+  const CommandHelp help = {"phalanx flags", "Prints the page that lists every flag of pretrain.",
+                            "phalanx flags > docs/flags.md"};
+  if (const auto exit_code = parse_args(none, {}, help, args)) return *exit_code;
   std::cout << flags_markdown();
   return kExitDone;
 }
@@ -67,6 +73,9 @@ int run_phalanx(std::span<const std::string> args) {
     if (name != command.name) continue;
     try {
       return command.run(args.subspan(1));
+    } catch (const UsageError& error) {
+      std::cerr << "error: " << error.what() << "\n";
+      return kExitUsage;
     } catch (const std::exception& error) {
       std::cerr << "error: " << error.what() << "\n";
       return kExitFailed;

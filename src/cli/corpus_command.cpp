@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +15,35 @@
 
 namespace phx {
 namespace {
+
+struct CorpusOptions {
+  std::string output;
+  double megabytes = 4;
+  int64_t seed = 1;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("output", output,
+          "file to write; the suffix chooses what: .txt text, a document a line; .jsonl for "
+          "preprocess; .u16 or .i32 byte tokens with 256 after each document",
+          Required{});
+    field("megabytes", megabytes, "how much text, in 10^6 bytes", InRange{0.001, 100000});
+    field("seed", seed, "the same seed gives the same text everywhere", NotNegative{});
+  }
+};
+
+void check_suffix(const OptionSet& options, Problems& problems) {
+  const std::string output = options.at("output").get().get<std::string>();
+  if (output.empty()) return;
+  const Path suffix = Path(output).extension();
+  for (const char* known : {".txt", ".jsonl", ".u16", ".i32"}) {
+    if (suffix == known) return;
+  }
+  problems.push_back(
+      {ProblemKind::rule, "--output",
+       str_cat("--output ", output, ": the suffix should be .txt, .jsonl, .u16 or .i32"),
+       "text a document a line, JSON lines, or byte tokens in 16 or 32 bits"});
+}
 
 struct Written {
   int64_t documents = 0;
@@ -48,9 +76,6 @@ Written write_as_suffix_says(const Path& path, uint64_t seed, int64_t min_bytes)
     file.commit();
     return written;
   }
-  PHX_CHECK(suffix == ".txt" || suffix == ".jsonl", "--output ", path.native(),
-            ": the suffix should be .txt (text, a document a line), .jsonl (for preprocess), ",
-            ".u16 or .i32 (byte tokens)");
   AtomicFile file(path);
   const Written written = write_documents(seed, min_bytes, [&](const std::string& document) {
     const bool json = suffix == ".jsonl";
@@ -63,28 +88,22 @@ Written write_as_suffix_says(const Path& path, uint64_t seed, int64_t min_bytes)
 }  // namespace
 
 int run_corpus(std::span<const std::string> args) {
-  CLI::App app("Writes a corpus of short stories and sums, made by a small grammar from a seed.",
-               "phalanx corpus");
-  std::string output;
-  double megabytes = 4.;
-  uint64_t seed = 1;
-  app.add_option("--output", output,
-                 "file to write; the suffix chooses what: .txt text, a document a line; .jsonl for "
-                 "preprocess; .u16 or .i32 byte tokens with 256 after each document")
-      ->required();
-  app.add_option("--megabytes", megabytes, "how much text, in 10^6 bytes")
-      ->check(CLI::Range(0.001, 100000.))
-      ->capture_default_str();
-  app.add_option("--seed", seed, "the same seed gives the same text everywhere")
-      ->capture_default_str();
-  app.footer("Example:\n  phalanx corpus --output stories.u16 --megabytes 8 --seed 1");
-  if (const auto exit_code = parse_args(app, args)) return *exit_code;
+  CorpusOptions options;
+  OptionSet set;
+  set.add("Corpus", options);
+  const Rule rules[] = {{"--output has a suffix that says what to write", check_suffix}};
+  const CommandHelp help = {
+      "phalanx corpus --output FILE [flags]",
+      "Writes a corpus of short stories and sums, made by a small grammar from a seed.",
+      "phalanx corpus --output stories.u16 --megabytes 8 --seed 1"};
+  if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
-  const Written written = write_as_suffix_says(output, seed, std::llround(megabytes * 1e6));
+  const Written written = write_as_suffix_says(options.output, static_cast<uint64_t>(options.seed),
+                                               std::llround(options.megabytes * 1e6));
   fmt::print(
       "{}: {} documents, {} bytes of text, unigram entropy {:.4f} nats a byte\n"
       "the first one: {}\n",
-      output, format_thousands(written.documents),
+      options.output, format_thousands(written.documents),
       format_thousands(static_cast<int64_t>(written.text.size())),
       unigram_entropy(as_bytes(written.text)), written.text.substr(0, written.text.find('\n')));
   return 0;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "cli/not_in_this_build.h"
 #include "cli/pretrain_options.h"
 
 namespace phx {
@@ -66,6 +67,17 @@ void add_catalogue(const OptionSet& set, CatalogueEntry::Class kind, std::string
   }
 }
 
+void add_lacking(std::string& page) {
+  const auto list = lacking_options();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string reason = list[i].reason;
+    const bool first = i == 0 || reason != list[i - 1].reason;
+    const bool last = i + 1 == list.size() || reason != list[i + 1].reason;
+    page += first ? str_cat("- **", reason, "** (", list[i].hint, "): ") : std::string(", ");
+    page += str_cat("`", list[i].flag, "`", last ? "\n" : "");
+  }
+}
+
 }  // namespace
 
 std::string flags_markdown() {
@@ -92,6 +104,11 @@ std::string flags_markdown() {
   }
   page += "\n## Rules between flags\n\nAll violated rules are reported at once.\n\n";
   for (const Rule& rule : pretrain_rules()) page += "- " + rule.text + "\n";
+  page +=
+      "\n## Known, but not run yet\n\n`--check-args` takes these with a note; a run is refused, "
+      "with "
+      "exit code 2.\n\n";
+  add_lacking(page);
   page += "\n## Implied: taken without effect\n\nA run names them in one line at its start.\n\n";
   add_catalogue(set, CatalogueEntry::Class::implied, page);
   page += "\n## Refused, and why\n\n";

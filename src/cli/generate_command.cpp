@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "cli/parse_args.h"
 #include "cli/pretrain_options.h"
 #include "cli/train_main.h"
+#include "cli/usage_error.h"
 #include "data/byte_tokenizer.h"
 #include "data/story_corpus.h"
 #include "models/gpt/generate.h"
@@ -23,14 +23,33 @@ namespace {
 
 struct GenerateOptions {
   std::string load;
-  int64_t step = 0;
+  std::optional<int64_t> step;
   std::string prompt;
   int64_t samples = 1;
   int64_t tokens = 240;
-  int64_t threads = 0;
-  std::string device = "auto";
-  bool check_stories = false;
   SamplingOptions sampling;
+  int64_t seed = static_cast<int64_t>(SamplingOptions{}.seed);
+  DeviceChoice device = DeviceChoice::automatic;
+  int64_t threads = 0;
+  bool check_stories = false;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("load", load, "folder of checkpoints", Required{});
+    field("ckpt-step", step, "its iteration", Positive{}, DefaultIs{"the newest"});
+    field("prompt", prompt, "text to go on from");
+    field("samples", samples, "texts to make, each with the next seed", InRange{1, 1 << 20});
+    field("tokens", tokens, "tokens a text has at most", InRange{1, 1 << 24});
+    field("temperature", sampling.temperature, "0 takes the likeliest token every time",
+          NotNegative{});
+    field("top-k", sampling.top_k, "only the k likeliest tokens; 0 is all", NotNegative{});
+    field("top-p", sampling.top_p, "only the likeliest tokens up to this probability",
+          InRange{0, 1});
+    field("seed", seed, "the same seed gives the same text", NotNegative{});
+    field("device", device, "where to compute; auto takes a GPU when there is one");
+    field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096});
+    field("check-stories", check_stories, "say how much of the text obeys the corpus's grammar");
+  }
 };
 
 // The model of a checkpoint, with its weights, for `length` positions.
@@ -63,6 +82,7 @@ void print_text(const GenerateOptions& options, LoadedModel& loaded) {
   for (int32_t token : ByteTokenizer::encode(options.prompt)) prompt.push_back(token);
   std::string all;
   SamplingOptions sampling = options.sampling;
+  sampling.seed = static_cast<uint64_t>(options.seed);
   for (int64_t i = 0; i < options.samples; ++i, ++sampling.seed) {
     std::cout << options.prompt << std::flush;
     all += options.prompt;
@@ -79,44 +99,32 @@ void print_text(const GenerateOptions& options, LoadedModel& loaded) {
   if (options.check_stories) print_check(all);
 }
 
+// A table of learned positions ends somewhere; rotation does not.
+void check_positions(const TransformerConfig& model, const GenerateOptions& options,
+                     int64_t length) {
+  const int64_t most = model.max_position_embeddings;
+  if (!model.has_position_table() || length <= most) return;
+  const int64_t fitting = options.tokens - (length - most);
+  throw UsageError(str_cat(
+      "--tokens ", options.tokens, " and a --prompt of ", options.prompt.size(), " bytes make ",
+      length, " positions, but the model has ", most,
+      "\n  hint: ", fitting > 0 ? str_cat("use --tokens ", fitting) : "use a shorter --prompt"));
+}
+
 }  // namespace
 
 int run_generate(std::span<const std::string> args) {
   GenerateOptions options;
-  CLI::App app("Samples text from a checkpoint of a model of byte tokens.", "phalanx generate");
-  app.footer(
-      "example:\n  phalanx generate --load out/demo/checkpoints --prompt 'Once' --tokens 300 "
-      "--temperature 0.7");
-  app.add_option("--load", options.load, "folder of checkpoints")->required();
-  app.add_option("--ckpt-step", options.step, "its iteration (default: the newest)");
-  app.add_option("--prompt", options.prompt, "text to go on from");
-  app.add_option("--samples", options.samples, "texts to make, each with the next seed")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--tokens", options.tokens, "tokens a text has at most")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--temperature", options.sampling.temperature,
-                 "0 takes the likeliest token every time")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--top-k", options.sampling.top_k, "only the k likeliest tokens; 0 is all")
-      ->capture_default_str();
-  app.add_option("--top-p", options.sampling.top_p,
-                 "only the likeliest tokens up to this probability")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--seed", options.sampling.seed, "the same seed gives the same text")
-      ->capture_default_str();
-  app.add_option("--device", options.device, "auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--threads", options.threads, "CPU threads; 0 is one a core");
-  app.add_flag("--check-stories", options.check_stories,
-               "say how much of the text obeys the corpus's grammar");
-  if (const auto code = parse_args(app, args)) return *code;
+  OptionSet set;
+  set.add("Generate", options);
+  const CommandHelp help = {"phalanx generate --load FOLDER [flags]",
+                            "Samples text from a checkpoint of a model of byte tokens.",
+                            "phalanx generate --load out/demo/checkpoints --prompt 'Once' "
+                            "--tokens 300 --temperature 0.7"};
+  if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
-  std::optional<int64_t> iteration =
-      options.step > 0 ? std::optional(options.step) : latest_checkpoint(options.load);
+  const std::optional<int64_t> iteration =
+      options.step ? options.step : latest_checkpoint(options.load);
   PHX_CHECK(iteration.has_value(), "--load ", options.load,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   const SafetensorsFile file(checkpoint_file(options.load, *iteration));
@@ -129,15 +137,10 @@ int run_generate(std::span<const std::string> args) {
             ByteTokenizer::kVocabSize, ")");
 
   const int64_t length = 1 + int64_t(options.prompt.size()) + options.tokens;
-  const bool bounded = trained.model.has_position_table();
-  PHX_CHECK(!bounded || length <= trained.model.max_position_embeddings,
-            "prompt and --tokens make ", length, " positions, but the model has ",
-            trained.model.max_position_embeddings);
+  check_positions(trained.model, options, length);
   TrainConfig run = trained.train;
   run.threads = options.threads;
-  run.device = options.device == "cpu"    ? DeviceChoice::cpu
-               : options.device == "cuda" ? DeviceChoice::cuda
-                                          : DeviceChoice::automatic;
+  run.device = options.device;
   Runtime runtime(runtime_options(run));
   LoadedModel loaded(file, trained, runtime.device(), length);
   print_text(options, loaded);

@@ -70,7 +70,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
       {.kind = kRefused,
        .reason = "watchdogs, restarts and fault injection come with multi-rank training, which is "
                  "not in this build yet",
-       .hint = "use --save, --load and --exit-signal-handler: a run resumes exactly",
+       .hint = "use --save and --load: a run resumes exactly",
        .switches = "log-straggler disable-straggler-on-startup enable-ft-package "
                    "calc-ft-timeouts inprocess-restart adlr-autoresume inprocess-empty-cuda-cache",
        .values = "straggler-ctrlr-port straggler-minmax-count ft-num-warmup-iters "

@@ -32,9 +32,12 @@ std::span<const CatalogueGroup> run_catalogue() {
        .switches = "checkpoint-activations",
        .values = "warmup checkpoint-num-layers"},
       {.kind = kRefused,
-       .reason = "only SIGTERM is listened to",
-       .hint = "use --exit-signal-handler alone",
-       .values = "exit-signal=SIGTERM"},
+       .reason = "SIGINT, SIGTERM and SIGUSR1 are the signals that are listened to",
+       .hint = "leave it out",
+       .values = "exit-signal=SIGTERM|SIGINT|SIGUSR1"},
+      {.kind = kImplied,
+       .reason = "SIGINT, SIGTERM and SIGUSR1 always save and stop, with status 3",
+       .switches = "exit-signal-handler"},
       {.kind = kRefused,
        .reason = "CUDA graphs are not in this build yet",
        .hint = "leave it out",
@@ -76,11 +79,12 @@ std::span<const CatalogueGroup> run_catalogue() {
        .values = "decoupled-lr decoupled-min-lr head-lr-mult"},
       {.kind = kRefused,
        .reason = "this optimizer is not in this build yet",
-       .hint = "use --optimizer adam or sgd",
+       .hint = "use --optimizer adam",
        .switches = "muon-nesterov muon-no-split-qkv muon-use-syrk qk-clip",
        .values = "muon-momentum muon-num-ns-steps muon-scale-mode muon-extra-scale-factor "
                  "muon-coefficient-type muon-fp32-matmul-prec muon-tp-mode "
-                 "muon-scalar-optimizer lion-beta1 lion-beta2 qk-clip-alpha qk-clip-threshold"},
+                 "muon-scalar-optimizer sgd-momentum=0.9 lion-beta1 lion-beta2 qk-clip-alpha "
+                 "qk-clip-threshold"},
       {.kind = kRefused,
        .reason = "nothing is moved to host memory during a step in this build",
        .hint = "use --recompute-granularity to save memory",
@@ -133,17 +137,21 @@ std::span<const CatalogueGroup> run_catalogue() {
 
       // Checkpoints.
       {.kind = kImplied,
-       .reason = "checkpoints have one format, without a layout, verified by checksums",
+       .reason = "checkpoints have one format, without a layout",
        .switches = "auto-detect-ckpt-format use-dist-ckpt async-save use-persistent-ckpt-worker "
                    "async-ckpt-use-cpu-shm no-ckpt-fully-parallel-save ckpt-fully-parallel-save "
                    "ckpt-fully-parallel-load ckpt-assume-constant-structure "
                    "dist-ckpt-optim-fully-reshardable "
                    "distrib-optim-fully-reshardable-mem-efficient "
-                   "ckpt-drop-redundant-extra-state verify-integrity no-save-tokenizer-assets",
+                   "ckpt-drop-redundant-extra-state no-save-tokenizer-assets",
        .values = "ckpt-format dist-ckpt-format async-strategy async-ckpt-cpu-priority "
                  "async-ckpt-io-priority ckpt-fully-parallel-save-process-group "
                  "ckpt-fully-parallel-load-process-group ckpt-pg-tensors-cache-path "
                  "dist-ckpt-strictness dist-ckpt-workers"},
+      {.kind = kRefused,
+       .reason = "checkpoints carry no checksums yet",
+       .hint = "leave it out",
+       .switches = "verify-integrity"},
       {.kind = kImplied,
        .reason = "randomness has no state: it is a function of the seed and the iteration",
        .switches = "no-save-rng no-load-rng disable-save-rng disable-load-rng"},
@@ -171,8 +179,9 @@ std::span<const CatalogueGroup> run_catalogue() {
 
       // Logs.
       {.kind = kImplied,
-       .reason = "what is logged at all goes to every log; step time and memory always are",
-       .switches = "log-timers-to-tensorboard log-memory-to-tensorboard "
+       .reason =
+           "what is logged at all goes to every log; step time, TFLOP/s and memory always are",
+       .switches = "log-throughput log-timers-to-tensorboard log-memory-to-tensorboard "
                    "log-validation-ppl-to-tensorboard log-world-size-to-tensorboard "
                    "log-batch-size-to-tensorboard log-learning-rate-to-tensorboard "
                    "log-loss-scale-to-tensorboard no-log-loss-scale-to-tensorboard "

@@ -1,30 +1,24 @@
-// Parses the arguments of a subcommand that has no training options with CLI11.
+// Parses the arguments of a subcommand that has no training options, with the registry that
+// `pretrain` has: all problems are told at once, and --help is written from the same list.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <iostream>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
+
+#include "base/options.h"
 
 namespace phx {
 
-// Nothing when the command should go on; else the exit code: 0 after --help, 2 after an error,
-// which has been printed.
-inline std::optional<int> parse_args(CLI::App& app, std::span<const std::string> args) {
-  std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help() << std::flush;
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    std::cerr << "error: " << error.what() << "\n  hint: " << app.get_name() << " --help\n";
-    return 2;
-  }
-  return std::nullopt;
-}
+struct CommandHelp {
+  const char* usage;    // "phalanx plot --metrics FILE ... --output FILE"
+  const char* about;    // a sentence
+  const char* example;  // a line to copy
+};
+
+// Nothing when the command should go on; else the exit code: 0 after --help, 2 after problems,
+// which have been printed.
+std::optional<int> parse_args(OptionSet& options, std::span<const Rule> rules,
+                              const CommandHelp& help, std::span<const std::string> args);
 
 }  // namespace phx

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <charconv>
-#include <cmath>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -29,49 +27,67 @@ LossCurve read_curve(const std::string& argument, const std::string& loss) {
   return {label, std::move(history.train), std::move(history.validation)};
 }
 
-ReferenceLine parse_reference(const std::string& argument) {
+std::optional<ReferenceLine> parse_reference(const std::string& argument) {
   const size_t equals = argument.rfind('=');
-  double value = 0.;
-  bool is_number = false;
-  if (equals != std::string::npos) {
-    const char* const end = argument.data() + argument.size();
-    const auto result = std::from_chars(argument.data() + equals + 1, end, value);
-    is_number = result.ec == std::errc() && result.ptr == end && std::isfinite(value);
+  if (equals == std::string::npos) return std::nullopt;
+  try {
+    return ReferenceLine{argument.substr(0, equals), parse_number(argument.substr(equals + 1))};
+  } catch (const Error&) {
+    return std::nullopt;
   }
-  PHX_CHECK(is_number, "--reference ", argument,
-            ": should be label=value with a number, as in --reference \"unigram entropy=2.87\"");
-  return {argument.substr(0, equals), value};
 }
+
+void check_references(const OptionSet& options, Problems& problems) {
+  for (const auto& item : options.at("reference").get()) {
+    const std::string argument = item.get<std::string>();
+    if (parse_reference(argument)) continue;
+    problems.push_back({ProblemKind::rule, "--reference",
+                        str_cat("--reference ", argument, " should be LABEL=VALUE with a number"),
+                        "as in --reference \"unigram entropy=2.87\""});
+  }
+}
+
+struct PlotOptions {
+  std::vector<std::string> metrics, references;
+  std::string output, title = "Training loss", loss = "lm loss";
+  double smoothing = LossPlot{}.smoothing;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("metrics", metrics, "metrics files (JSON lines) of runs, each FILE or LABEL=FILE",
+          Required{});
+    field("output", output, "the SVG file to write", Required{});
+    field("title", title, "heading");
+    field("loss", loss, "which loss of the metrics");
+    field("reference", references, "horizontal lines, each LABEL=VALUE");
+    field("smoothing", smoothing,
+          "share of the points to either side that the strong line averages; 0 for none",
+          InRange{0, 1});
+  }
+};
 
 }  // namespace
 
 int run_plot(std::span<const std::string> args) {
-  CLI::App app("Draws the loss curves of one or several runs as an SVG.", "phalanx plot");
-  std::vector<std::string> metrics, references;
-  std::string output, loss = "lm loss";
-  LossPlot plot{.title = "Training loss"};
-  app.add_option("--metrics", metrics, "metrics files (JSON lines) of runs, as FILE or LABEL=FILE")
-      ->required();
-  app.add_option("--output", output, "the SVG file to write")->required();
-  app.add_option("--title", plot.title, "heading")->capture_default_str();
-  app.add_option("--loss", loss, "which loss of the metrics")->capture_default_str();
-  app.add_option("--reference", references, "a horizontal line, as LABEL=VALUE; may be repeated");
-  app.add_option("--smoothing", plot.smoothing,
-                 "share of the points to either side that the strong line averages; 0 for none")
-      ->check(CLI::Range(0., 1.))
-      ->capture_default_str();
-  app.footer(
-      "Example:\n  phalanx plot --metrics runs/small/metrics.jsonl --output loss.svg "
-      "--title \"Stories\" --reference \"unigram entropy=2.87\"");
-  if (const auto exit_code = parse_args(app, args)) return *exit_code;
+  PlotOptions options;
+  OptionSet set;
+  set.add("Plot", options);
+  const Rule rules[] = {{"--reference is LABEL=VALUE", check_references}};
+  const CommandHelp help = {"phalanx plot --metrics FILE ... --output FILE [flags]",
+                            "Draws the loss curves of one or several runs as an SVG.",
+                            "phalanx plot --metrics runs/small/metrics.jsonl --output loss.svg "
+                            "--reference \"unigram entropy=2.87\""};
+  if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
-  plot.y_label = loss;
-  for (const std::string& argument : references) {
-    plot.references.push_back(parse_reference(argument));
+  LossPlot plot{.title = options.title, .y_label = options.loss, .smoothing = options.smoothing};
+  for (const std::string& argument : options.references) {
+    plot.references.push_back(*parse_reference(argument));
   }
-  for (const std::string& argument : metrics) plot.curves.push_back(read_curve(argument, loss));
-  write_file(output, draw_loss_plot(plot));
-  fmt::print("{}: {} {}\n", output, plot.curves.size(),
+  for (const std::string& argument : options.metrics) {
+    plot.curves.push_back(read_curve(argument, options.loss));
+  }
+  write_file(options.output, draw_loss_plot(plot));
+  fmt::print("{}: {} {}\n", options.output, plot.curves.size(),
              plot.curves.size() == 1 ? "curve" : "curves");
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "cli/exit_codes.h"
+#include "cli/not_in_this_build.h"
 #include "cli/pretrain_options.h"
 #include "cli/train_main.h"
 
@@ -14,13 +15,17 @@ int run_pretrain(std::span<const std::string> args) {
     std::cout << pretrain_help();
     return kExitDone;
   }
-  if (!result.report.ok()) {
-    std::cerr << format_problems(result.report.problems);
+  const bool check_only = result.options.train.check_args;
+  const Problems lacking = not_in_this_build(result.options);
+  Problems problems = result.report.problems;
+  if (!check_only) problems.insert(problems.end(), lacking.begin(), lacking.end());
+  if (!problems.empty()) {
+    std::cerr << format_problems(problems);
     return kExitUsage;
   }
   std::cout << format_implied(result.report);
-  if (result.options.train.check_args) {
-    std::cout << result.options.table();
+  if (check_only) {
+    std::cout << format_notes(lacking) << result.options.table();
     return kExitDone;
   }
   return train_main(result.options);

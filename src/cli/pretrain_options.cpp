@@ -88,6 +88,36 @@ void check_source(const OptionSet& options, Problems& problems) {
       "--mock-data trains on made-up tokens");
 }
 
+// Only what is cut by --split: data with a blend of its own for training is not.
+void check_training_share(const OptionSet& options, Problems& problems) {
+  if (options.active("skip-train") || options.active("train-data-path")) return;
+  DataConfig data;
+  data.split = options.at("split").get().get<std::string>();
+  try {
+    if (data.split_shares()[0] > 0) return;
+  } catch (const Error&) {
+    return;  // told already
+  }
+  add(problems, "split", shown(options, "split") + " leaves nothing for training, its first share",
+      "e.g. --split 969,30,1, or --skip-train to evaluate only");
+}
+
+// Counts of tokens are 64-bit integers all over the loop.
+void check_tokens(const OptionSet& options, Problems& problems) {
+  constexpr double kMost = 1152921504606846976.0;  // 2^60
+  const auto iterations = options.number("train-iters"), samples = options.number("train-samples");
+  const auto length = options.number("seq-length"), micro = options.number("micro-batch-size");
+  if (!length || !micro || (!iterations && !samples)) return;
+  const double batch = options.number("global-batch-size").value_or(*micro);
+  const double tokens = (iterations ? *iterations * batch : *samples) * *length;
+  if (tokens < kMost) return;
+  const std::string run = iterations ? "train-iters" : "train-samples";
+  add(problems, run,
+      str_cat(shown(options, run), " at ", shown(options, "seq-length"), " make about ", tokens,
+              " tokens; a run has fewer than 2^60, about 1.2e18"),
+      str_cat("up to ", static_cast<int64_t>(kMost / (tokens / *options.number(run))), " fit"));
+}
+
 void check_no_position(const OptionSet& options, Problems& problems) {
   if (!options.seen("no-position-embedding")) return;
   if (options.at("position-embedding-type").get() != "learned_absolute") return;
@@ -107,6 +137,8 @@ std::vector<Rule> cross_rules() {
       {"--vocab-size is given where no tokenizer tells it", check_vocabulary},
       {"tokens have a source: --data-path, --train-data-path, --token-file or --mock-data",
        check_source},
+      {"--split leaves a share for training, unless --skip-train is given", check_training_share},
+      {"a run has fewer than 2^60 tokens", check_tokens},
       {"--no-position-embedding does not go with learned positions", check_no_position},
   };
 }
@@ -120,6 +152,10 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
         report.implied.emplace_back(str_cat("--", name), "only fp16 scales its loss");
       }
     }
+  }
+  if (values.optim.override_opt_param_scheduler) {
+    report.implied.emplace_back("--override-opt-param-scheduler",
+                                "on resume the given schedules always win");
   }
   if (values.parallel.sequence_parallel && values.parallel.tensor_model_parallel_size == 1) {
     report.implied.emplace_back("--sequence-parallel", "there is nothing to cut at TP 1");

@@ -12,37 +12,12 @@
 
 namespace phx {
 
-namespace {
-
-// Options that the registry knows and this build's loop does not act on yet: an error, never a
-// shrug.
-void refuse_what_the_loop_lacks(const PretrainOptions& options) {
-  std::string lacking;
-  const auto lack = [&](bool given, const char* flag, const char* instead) {
-    if (given) lacking += str_cat("\n  ", flag, ": ", instead);
-  };
-  const DataConfig& data = options.data;
-  lack(!data.data_path.empty() || !data.train_data_path.empty(), "--data-path",
-       "Megatron's .bin/.idx files are not read yet; use --token-file or --mock-data");
-  lack(data.reset_position_ids, "--reset-position-ids", "not in this build yet");
-  lack(data.reset_attention_mask, "--reset-attention-mask", "not in this build yet");
-  lack(data.eod_mask_loss, "--eod-mask-loss", "not in this build yet");
-  lack(options.train.save_retain_interval.has_value(), "--save-retain-interval",
-       "not in this build yet");
-  lack(options.train.log_params_norm, "--log-params-norm", "not in this build yet");
-  lack(options.train.log_num_zeros_in_grad, "--log-num-zeros-in-grad", "not in this build yet");
-  lack(options.optim.optimizer != OptimizerKind::adam, "--optimizer", "only adam is in this build");
-  PHX_CHECK(lacking.empty(), "these options cannot be honoured:", lacking);
-}
-
-}  // namespace
-
 RuntimeOptions runtime_options(const TrainConfig& train) {
   RuntimeOptions options;
   std::string why;
-  const bool wants_cuda =
-      train.device == DeviceChoice::automatic && !train.fp64;  // f64 is for the CPU
-  const bool cuda = train.device == DeviceChoice::cuda || (wants_cuda && cuda_available(&why));
+  // No GPU kernel computes in doubles, so `auto` is the CPU for them.
+  const bool cuda = train.device == DeviceChoice::cuda ||
+                    (train.device == DeviceChoice::automatic && !train.fp64 && cuda_available(&why));
   if (train.device == DeviceChoice::cuda)
     PHX_CHECK(cuda_available(&why), "--device cuda: ", why, "\n  hint: --device cpu");
   options.kind = cuda ? DeviceKind::cuda : DeviceKind::cpu;
@@ -53,7 +28,6 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
 }
 
 int train_main(const PretrainOptions& options) {
-  refuse_what_the_loop_lacks(options);
   const auto terminal = std::make_shared<Terminal>();
   log_to(terminal, LogLevel::info);
 

@@ -14,8 +14,8 @@ namespace phx {
 
 struct Rule;
 
-enum class OptimizerKind { adam, sgd };
-constexpr auto option_names(OptimizerKind) { return std::array{"adam", "sgd"}; }
+enum class OptimizerKind { adam };
+constexpr auto option_names(OptimizerKind) { return std::array{"adam"}; }
 
 enum class LrDecayStyle { constant, linear, cosine, inverse_square_root, WSD };
 constexpr auto option_names(LrDecayStyle) {
@@ -57,7 +57,6 @@ struct OptimizerConfig {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
-  double sgd_momentum = 0.9;
 
   std::optional<double> loss_scale;
   double initial_loss_scale = 4294967296.0;  // 2^32
@@ -73,7 +72,8 @@ struct OptimizerConfig {
   void each(Field&& field) {
     const char* later = "this optimizer is not in this build yet";
     field("optimizer", optimizer, "update rule",
-          Refuses{{{"muon", later},
+          Refuses{{{"sgd", later},
+                   {"muon", later},
                    {"lion", later},
                    {"soap", later},
                    {"adaptive_muon", later},
@@ -115,7 +115,6 @@ struct OptimizerConfig {
     field("adam-beta1", adam_beta1, "Adam: memory of the gradient", FractionBelowOne{});
     field("adam-beta2", adam_beta2, "Adam: memory of its square", FractionBelowOne{});
     field("adam-eps", adam_eps, "Adam: added to the denominator", Positive{});
-    field("sgd-momentum", sgd_momentum, "SGD: memory of the gradient", FractionBelowOne{});
 
     field("loss-scale", loss_scale, "fp16: fixed factor on the loss", Positive{},
           DefaultIs{"dynamic"});

@@ -32,7 +32,6 @@ struct TrainConfig {
   std::optional<int64_t> train_samples;
   std::optional<int64_t> exit_interval;
   std::optional<int64_t> exit_duration_in_mins;
-  bool exit_signal_handler = false;
   int64_t seed = 1234;
 
   // Where and in which numbers.
@@ -58,7 +57,6 @@ struct TrainConfig {
 
   // Logs.
   int64_t log_interval = 100;
-  bool log_throughput = false;
   bool log_params_norm = false;
   bool log_num_zeros_in_grad = false;
   std::string tensorboard_dir;

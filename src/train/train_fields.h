@@ -7,24 +7,26 @@ namespace phx {
 
 template <class Field>
 void TrainConfig::each(Field&& field) {
-  field("micro-batch-size", micro_batch_size, "sequences in one forward pass", Positive{},
+  // Beyond these a number is a typing mistake, and samples would no longer fit 64 bits.
+  const InRange micro_batch{1, 1 << 20}, batch{1, 1 << 24}, iterations{0, 2147483647},
+      samples{1, 1e15};
+  field("micro-batch-size", micro_batch_size, "sequences in one forward pass", micro_batch,
         Required{});
-  field("global-batch-size", global_batch_size, "sequences in one optimizer step", Positive{},
+  field("global-batch-size", global_batch_size, "sequences in one optimizer step", batch,
         DefaultIs{"one micro-batch a data-parallel rank"});
-  field("train-iters", train_iters, "optimizer steps of the run", NotNegative{});
-  field("train-samples", train_samples, "or its length in sequences", Positive{});
+  field("train-iters", train_iters, "optimizer steps of the run", iterations);
+  field("train-samples", train_samples, "or its length in sequences", samples);
   field("exit-interval", exit_interval, "stop at the first iteration divisible by this",
         Positive{});
   field("exit-duration-in-mins", exit_duration_in_mins, "save and stop after so many minutes",
         Positive{});
-  field("exit-signal-handler", exit_signal_handler, "on SIGTERM save and stop, with status 3");
   field("seed", seed, "seed of all randomness", NotNegative{});
 
   field("bf16", bf16, "weights and activations in bfloat16, masters in fp32");
   field("fp16", fp16, "weights and activations in half precision, with loss scaling");
   field("fp64", fp64, "everything in double precision: slow, for proofs", Own{});
   field("device", device, "where to train; auto takes a GPU when there is one", Own{});
-  field("threads", threads, "CPU threads; 0 is one a core", NotNegative{}, Own{});
+  field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096}, Own{});
   field("deterministic-mode", deterministic_mode, "the same bits every time, also on GPUs");
   field("check-for-nan-in-loss-and-grad", check_for_nan_in_loss_and_grad,
         "go on after a loss or gradient that is not finite",
@@ -58,13 +60,13 @@ void TrainConfig::each(Field&& field) {
   field("skip-train", skip_train, "evaluate only");
 
   field("log-interval", log_interval, "iterations between lines of the log", Positive{});
-  field("log-throughput", log_throughput, "say also how many TFLOP/s the run achieves");
   field("log-params-norm", log_params_norm, "say also the norm of all weights");
   field("log-num-zeros-in-grad", log_num_zeros_in_grad, "say also how many gradients are zero");
   field("tensorboard-dir", tensorboard_dir, "write TensorBoard events into this folder");
   field("tensorboard-log-interval", tensorboard_log_interval, "iterations between its events",
         Positive{});
-  field("metrics-file", metrics_file, "append one JSON object an iteration to this file", Own{});
+  field("metrics-file", metrics_file,
+        "one JSON object an iteration; an older file of a new run is kept as FILE.old", Own{});
   field("check-args", check_args, "check and print the options, then stop", Own{});
 
   field("save", save, "folder to save checkpoints into");

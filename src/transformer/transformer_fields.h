@@ -7,25 +7,28 @@ namespace phx {
 
 template <class Field>
 void TransformerConfig::each(Field&& field) {
-  field("num-layers", num_layers, "transformer layers", Positive{}, Required{});
-  field("hidden-size", hidden_size, "width h of the residual stream", Positive{}, Required{});
-  field("ffn-hidden-size", ffn_hidden_size, "inner width of the MLP, of one half when gated",
-        Positive{}, DefaultIs{"4h; gated: 8h/3 rounded down to a multiple of 64"});
-  field("num-attention-heads", num_attention_heads, "query heads", Positive{}, Required{});
+  // Sizes that no machine holds are typing mistakes; the bounds also keep products within 64 bits.
+  const InRange layers{1, 100000}, width{1, 1 << 20}, positions{1, 2147483647},
+      vocabulary{1, 2147483647};
+  field("num-layers", num_layers, "transformer layers", layers, Required{});
+  field("hidden-size", hidden_size, "width h of the residual stream", width, Required{});
+  field("ffn-hidden-size", ffn_hidden_size, "inner width of the MLP, of one half when gated", width,
+        DefaultIs{"4h; gated: 8h/3 rounded down to a multiple of 64"});
+  field("num-attention-heads", num_attention_heads, "query heads", width, Required{});
   field("group-query-attention", group_query_attention, "let query heads share key/value heads");
   field("num-query-groups", num_query_groups, "key/value heads, with --group-query-attention",
-        Positive{});
-  field("kv-channels", kv_channels, "head size d", Positive{}, DefaultIs{"h / heads"});
-  field("seq-length", seq_length, "tokens in a training sequence", Positive{}, Required{},
+        width);
+  field("kv-channels", kv_channels, "head size d", width, DefaultIs{"h / heads"});
+  field("seq-length", seq_length, "tokens in a training sequence", positions, Required{},
         Alias{"encoder-seq-length"});
   field("max-position-embeddings", max_position_embeddings,
-        "positions the model knows; at least --seq-length", Positive{}, Required{});
-  field("vocab-size", vocab_size, "tokens of the vocabulary, before padding", Positive{},
+        "positions the model knows; at least --seq-length", positions, Required{});
+  field("vocab-size", vocab_size, "tokens of the vocabulary, before padding", vocabulary,
         DefaultIs{"the tokenizer's"});
   field("padded-vocab-size", padded_vocab_size, "rows of the embedding, padding included",
-        Positive{}, DefaultIs{"--vocab-size rounded up"});
+        vocabulary, DefaultIs{"--vocab-size rounded up"});
   field("make-vocab-size-divisible-by", make_vocab_size_divisible_by,
-        "the vocabulary is padded to a multiple of this times tensor parallel", Positive{});
+        "the vocabulary is padded to a multiple of this times tensor parallel", width);
   field("untie-embeddings-and-output-weights", untie_embeddings_and_output_weights,
         "give the output layer its own weights");
 

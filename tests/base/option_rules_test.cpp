@@ -56,6 +56,16 @@ TEST(OptionRules, AtMostSaysBothWaysOut) {
   EXPECT_TRUE(check(rule, {"--batch", "9"}).empty());
 }
 
+TEST(OptionRules, BelowIsStrict) {
+  const Rule rule = below("batch", "limit");
+  EXPECT_EQ(rule.text, "--batch is below --limit");
+  const Problems problems = check(rule, {"--batch", "8", "--limit", "8"});
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].text, "--batch 8 is not below --limit 8");
+  EXPECT_EQ(problems[0].hint, "lower --batch below 8, or raise --limit above 8");
+  EXPECT_TRUE(check(rule, {"--batch", "7", "--limit", "8"}).empty());
+}
+
 TEST(OptionRules, RequiresLooksAtActiveOptionsOnly) {
   const Rule rule = requires_option("save", "limit", "it says how often");
   const Problems problems = check(rule, {"--save", "x"});

@@ -233,11 +233,79 @@ TEST(Options, YamlProblemsNameTheFileAndTheKey) {
   ParseReport report;
   set.parse_yaml("width: wide\nwitdh: 4\n", "x.yaml", report);
   EXPECT_EQ(texts(report), (Texts{"x.yaml: width wide is not an integer",
-                                  "x.yaml: witdh is no flag of Phalanx or Megatron"}));
+                                  "x.yaml: witdh is no flag of this command"}));
   report = {};
   set.parse_yaml("width: [", "x.yaml", report);
   ASSERT_EQ(report.problems.size(), 1u);
   EXPECT_EQ(report.problems[0].kind, ProblemKind::file);
+}
+
+Texts yaml_problems(const std::string& text) {
+  Config config;
+  OptionSet set;
+  set.add("Shape", config);  // a heading that is an option's name too
+  set.add(kCatalogue);
+  ParseReport report;
+  set.parse_yaml(text, "x.yaml", report);
+  return texts(report);
+}
+
+TEST(Options, YamlKeysGivenTwiceAreToldWithBothValues) {
+  EXPECT_EQ(yaml_problems("width: 5\nwidth: 6\n"), Texts{"x.yaml: width is given twice: 5 and 6"});
+  EXPECT_EQ(yaml_problems("one: {width: 5, rate: 0.1}\ntwo: {breadth: 6}\n"),
+            Texts{"x.yaml: breadth is given twice: 5 and 6"});
+  EXPECT_EQ(yaml_problems("old-size: 5\nold_size: [6, 7]\n"),
+            Texts{"x.yaml: old_size is given twice: 5 and [6, 7]"});
+}
+
+TEST(Options, AYamlMapUnderAnOptionsNameIsRefusedUnlessItIsAHeading) {
+  EXPECT_EQ(yaml_problems("width: {rate: 0.1}\n"),
+            Texts{"x.yaml: width is an option, so it has a value and not a map"});
+  EXPECT_EQ(yaml_problems("colour: {rate: 0.1}\n").size(), 1u);
+  EXPECT_EQ(yaml_problems("shape: {rate: 0.1}\n"), Texts{});
+}
+
+TEST(Options, YamlListsHoldPlainValues) {
+  EXPECT_EQ(yaml_problems("sizes: [1, [2, 3]]\n"),
+            Texts{"x.yaml: sizes [1, [2, 3]] holds more than plain values"});
+  EXPECT_EQ(yaml_problems("modules: [{mlp: 1}]\n").size(), 1u);
+}
+
+TEST(Options, AConfigFileIncludesNoOther) {
+  EXPECT_EQ(yaml_problems("config: y.yaml\n"),
+            Texts{"x.yaml: config y.yaml: a config file cannot include another"});
+}
+
+TEST(Options, OneDashMakesNoFlag) {
+  const Parsed p = parse({"-width", "8", "--width", "9", "-zzzzzzzzzz", "-config", "no.yaml"});
+  ASSERT_EQ(texts(p.report), (Texts{"-width is no flag: flags begin with two dashes",
+                                    "-zzzzzzzzzz is no flag: flags begin with two dashes",
+                                    "-config is no flag: flags begin with two dashes"}));
+  EXPECT_EQ(p.report.problems[0].hint, "did you mean --width?");
+  EXPECT_EQ(p.report.problems[1].hint, "--help lists the flags");
+  EXPECT_EQ(p.report.problems[2].hint, "did you mean --config?");
+  EXPECT_EQ(p.config.width, 9);
+  EXPECT_TRUE(parse({"-h"}).report.help);
+}
+
+TEST(Options, AnIntegerWrittenAsAFloatIsNamedInTheHint) {
+  EXPECT_EQ(parse({"--width", "1e3"}).report.problems[0].hint,
+            "an integer is written without a point or exponent: 1000");
+  EXPECT_EQ(parse({"--width", "8", "--sizes", "2", "4.0"}).report.problems[0].hint,
+            "an integer is written without a point or exponent: 2 4");
+  EXPECT_EQ(parse({"--width", "1.5"}).report.problems[0].hint, "how wide");
+  EXPECT_EQ(parse({"--width", "-4"}).report.problems[0].hint, "how wide");
+}
+
+TEST(Options, FieldsOfOlderRunsThatAreCataloguedByNowAreSkipped) {
+  Config config;
+  OptionSet set;
+  set.add("Things", config);
+  set.add(kCatalogue);
+  ParseReport report;
+  set.load_json({{"width", 7}, {"old_size", 3}, {"nope", 1}}, report);
+  EXPECT_EQ(texts(report), Texts{"nope is no flag of Phalanx or Megatron"});
+  EXPECT_EQ(config.width, 7);
 }
 
 TEST(Options, FlagsWinOverTheConfigFile) {
@@ -316,6 +384,14 @@ TEST(Options, NearestCountsASwapAsOneEdit) {
   const Texts names = {"abcd", "bacd", "xyz"};
   EXPECT_EQ(nearest("abdc", names), "abcd");
   EXPECT_EQ(nearest("qqqqqqq", names), "");
+}
+
+TEST(Options, NearestIsAtMostAThirdOfTheWordAway) {
+  EXPECT_EQ(nearest("a", Texts{"b"}), "");
+  EXPECT_EQ(nearest("xbc", Texts{"abc"}), "abc");
+  EXPECT_EQ(nearest("xyc", Texts{"abc"}), "");
+  EXPECT_EQ(nearest("abcxyz", Texts{"abcdef"}), "");
+  EXPECT_EQ(nearest("abcdxy", Texts{"abcdef"}), "abcdef");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 namespace phx {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 int run(std::vector<std::string> args) { return run_corpus(args); }
@@ -42,10 +43,11 @@ TEST(CorpusCommand, TextTokensAndJsonHoldTheSameDocuments) {
 
 TEST(CorpusCommand, AnUnknownSuffixIsRefused) {
   const TempFolder folder;
-  EXPECT_THAT(error_of([&] {
-                run({"--output", folder / "x.bin"});
-              }),
-              HasSubstr("the suffix should be .txt"));
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run({"--output", folder / "x.bin", "--seed", "-1"}), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("x.bin: the suffix should be .txt, .jsonl, .u16 or .i32"),
+                    HasSubstr("--seed -1 should be 0 or more")));
 }
 
 TEST(CorpusCommand, WrongUsageIsTwoAndHelpIsZero) {

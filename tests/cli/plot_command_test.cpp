@@ -33,10 +33,10 @@ TEST(PlotCommand, DrawsTheCurvesOfSeveralFiles) {
 
 TEST(PlotCommand, ABadReferenceShowsAGoodOne) {
   for (const char* reference : {"entropy", "entropy=", "entropy=2x", "entropy=inf"}) {
-    EXPECT_THAT(error_of([&] {
-                  run({"--metrics", "m", "--output", "x", "--reference", reference});
-                }),
-                HasSubstr("should be label=value with a number"))
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run({"--metrics", "m", "--output", "x", "--reference", reference}), 2);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("should be LABEL=VALUE with a number"), HasSubstr("entropy=2.87")))
         << reference;
   }
 }
@@ -47,7 +47,19 @@ TEST(PlotCommand, WrongUsageIsTwoAndHelpIsZero) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("--metrics"));
   testing::internal::CaptureStdout();
   EXPECT_EQ(run({"--help"}), 0);
-  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("Example:"));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("example:\n  phalanx plot"));
+}
+
+TEST(PlotCommand, AllProblemsAreToldAtOnce) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run({"--metrics", "m", "--smoothing", "2", "--referense", "a=1"}), 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "error: --smoothing 2 should be between 0 and 1\n"
+            "  hint: share of the points to either side that the strong line averages; 0 for none\n"
+            "error: --referense is no flag of this command\n"
+            "  hint: did you mean --reference?\n"
+            "error: --output is required: no default is right\n"
+            "  hint: the SVG file to write\n");
 }
 
 TEST(PlotCommand, AMissingFileIsNamed) {

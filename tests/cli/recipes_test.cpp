@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "cli/not_in_this_build.h"
 #include "cli/pretrain_options.h"
 
 namespace phx {
@@ -50,6 +51,26 @@ TEST(Recipes, DenseModelsPassOnOneRank) {
     const ParseResult result = parse(name, kOneRank);
     EXPECT_TRUE(result.report.ok()) << name << "\n" << format_problems(result.report.problems);
   }
+}
+
+TEST(Recipes, WhatARunOfThemWouldLackIsExactlyThis) {
+  const auto lacking = [](const std::string& name) {
+    Flags flags;
+    for (const Problem& problem : not_in_this_build(parse(name, kOneRank).options)) {
+      flags.insert(problem.flag);
+    }
+    return flags;
+  };
+  EXPECT_EQ(lacking("qwen2_7b"), Flags{});
+  EXPECT_EQ(lacking("qwen3_8b"), Flags{});
+  EXPECT_EQ(lacking("llama2_7b"), (Flags{"--data-path", "--tokenizer-type", "--tokenizer-model",
+                                         "--use-checkpoint-opt-param-scheduler"}));
+  EXPECT_EQ(lacking("mistral_7b"),
+            (Flags{"--train-data-path", "--valid-data-path", "--tokenizer-type",
+                   "--tokenizer-model", "--reset-position-ids", "--reset-attention-mask",
+                   "--eod-mask-loss", "--save-retain-interval"}));
+  EXPECT_EQ(lacking("nemotron_8b"),
+            (Flags{"--data-path", "--data-cache-path", "--tokenizer-type", "--tokenizer-model"}));
 }
 
 TEST(Recipes, LargerLayoutsAreRefusedSizeBySize) {

@@ -100,6 +100,15 @@ TEST(TrainConfig, SavingNeedsAnInterval) {
             "10 and 15 are the nearest that are");
 }
 
+TEST(TrainConfig, AbsurdCountsAreRefused) {
+  EXPECT_EQ(parse({"--train-iters", "1", "--threads", "4097"})[0].text,
+            "--threads 4097 should be between 0 and 4096");
+  EXPECT_EQ(parse({"--train-iters", "2147483648"})[0].text,
+            "--train-iters 2147483648 should be between 0 and 2147483647");
+  EXPECT_EQ(parse({"--train-samples", "1000000000000001"})[0].text,
+            "--train-samples 1000000000000001 should be between 1 and 1000000000000000");
+}
+
 TEST(TrainConfig, OffSwitchesKeepMegatronsNames) {
   TrainConfig config;
   EXPECT_TRUE(parse({"--train-iters", "1", "--no-save-optim", "--no-load-optim", "--no-arena",

@@ -199,6 +199,88 @@ TEST(TransformerConfig, PatternListsHaveOneEntryALayer) {
   EXPECT_EQ(report.problems[1].flag, "--no-rope-freq");
 }
 
+// The only problem that these flags lead to.
+Problem problem_of(std::vector<std::string> extra) {
+  const ParseReport report = parse(std::move(extra));
+  EXPECT_EQ(report.problems.size(), 1u) << format_problems(report.problems);
+  return report.problems.empty() ? Problem{} : report.problems[0];
+}
+
+TEST(TransformerConfig, NormsOfQueriesAndKeysAreRmsNorms) {
+  const Problem problem = problem_of({"--qk-layernorm"});
+  EXPECT_EQ(problem.text, "--qk-layernorm needs --normalization RMSNorm, but it is LayerNorm");
+  EXPECT_TRUE(parse({"--qk-layernorm", "--normalization", "RMSNorm"}).ok());
+}
+
+TEST(TransformerConfig, AWindowDoesNotLookAhead) {
+  const Problem problem = problem_of({"--window-size", "7,5"});
+  EXPECT_EQ(problem.text,
+            "--window-size 7,5 looks 5 keys ahead, but attention is causal: the right number "
+            "should be 0 or -1");
+  EXPECT_EQ(problem.hint, "use --window-size 7,0");
+  EXPECT_TRUE(parse({"--window-size", "7,-1"}).ok());
+}
+
+TEST(TransformerConfig, StretchingGoesFromLowToHighFrequencies) {
+  EXPECT_EQ(problem_of({"--use-rope-scaling", "--position-embedding-type", "rope",
+                        "--rope-scaling-low-freq-factor", "4"})
+                .text,
+            "--rope-scaling-low-freq-factor 4 is not below --rope-scaling-high-freq-factor 4");
+  EXPECT_EQ(problem_of({"--yarn-beta-slow", "33"}).flag, "--yarn-beta-slow");
+}
+
+TEST(TransformerConfig, RotationTakesChannelsInPairs) {
+  Problem problem = problem_of({"--position-embedding-type", "rope", "--kv-channels", "15"});
+  EXPECT_EQ(problem.text, "--kv-channels 15 is odd, but rotation takes channels in pairs");
+  EXPECT_EQ(problem.hint, "14 and 16 are the nearest that are");
+  problem = problem_of({"--position-embedding-type", "rope", "--hidden-size", "60"});
+  EXPECT_EQ(problem.text,
+            "--hidden-size 60 / --num-attention-heads 4 = 15 is odd, but rotation takes channels "
+            "in pairs");
+  EXPECT_TRUE(problem.hint.starts_with("56 and 64 are the nearest that are")) << problem.hint;
+  EXPECT_TRUE(parse({"--kv-channels", "15"}).ok());
+}
+
+TEST(TransformerConfig, RotaryPercentLeavesAtLeastAPair) {
+  const Problem problem =
+      problem_of({"--position-embedding-type", "rope", "--rotary-percent", "0.1"});
+  EXPECT_EQ(problem.text,
+            "--rotary-percent 0.1 of --hidden-size 64 / --num-attention-heads 4 = 16 leaves no "
+            "pair of channels to rotate");
+  EXPECT_EQ(problem.hint, "use 0.125 or more, or --position-embedding-type none");
+  EXPECT_TRUE(parse({"--position-embedding-type", "rope", "--rotary-percent", "0.125"}).ok());
+  EXPECT_TRUE(parse({"--rotary-percent", "0.1"}).ok());
+}
+
+TEST(TransformerConfig, AbsurdSizesAreRefused) {
+  EXPECT_EQ(problem_of({"--num-layers", "100001"}).text,
+            "--num-layers 100001 should be between 1 and 100000");
+  EXPECT_EQ(problem_of({"--hidden-size", "1048580"}).text,
+            "--hidden-size 1048580 should be between 1 and 1048576");
+  EXPECT_EQ(problem_of({"--vocab-size", "2147483648"}).text,
+            "--vocab-size 2147483648 should be between 1 and 2147483647");
+  EXPECT_EQ(problem_of({"--max-position-embeddings", "2147483648"}).flag,
+            "--max-position-embeddings");
+}
+
+TEST(TransformerConfig, ParametersStayBelowTwoToTheFortyFifth) {
+  // A layer has 4 h^2 weights in attention and 8 h^2 in the MLP: 12 * 2^40 at h = 2^20.
+  const std::vector<std::string> wide = {"--hidden-size", "1048576", "--num-layers"};
+  std::vector<std::string> two = wide, three = wide;
+  two.push_back("2");
+  three.push_back("3");
+  EXPECT_TRUE(parse(two).ok());
+  const Problem problem = problem_of(three);
+  EXPECT_EQ(problem.text,
+            "--num-layers 3 of --hidden-size 1048576 and --ffn-hidden-size 4194304 make about "
+            "3.95825e+13 parameters; a model has fewer than 2^45, about 3.5e13");
+  EXPECT_EQ(problem.hint, "up to 2 such layers fit");
+  EXPECT_EQ(problem_of({"--hidden-size", "1048576", "--num-layers", "100000",
+                        "--num-attention-heads", "1048576", "--kv-channels", "1048576"})
+                .hint,
+            "a single such layer, or the vocabulary, is too large already");
+}
+
 TEST(TransformerConfig, EveryRuleIsReportedAtOnce) {
   const ParseReport report =
       parse({"--swiglu", "--squared-relu", "--seq-length", "33", "--position-embedding-type",

@@ -1,0 +1,87 @@
+#include "cli/not_in_this_build.h"
+
+#include "base/error.h"
+
+namespace phx {
+
+std::span<const LackingOption> lacking_options() {
+  using Options = const PretrainOptions&;
+  static const char* const files = "Megatron's .bin/.idx files are not read yet";
+  static const char* const sources = "use --token-file or --mock-data";
+  static const char* const tokenizer = "no tokenizer is read yet";
+  static const char* const ids =
+      "--token-file holds token ids, and --vocab-size says how many there are";
+  static const char* const documents = "documents are not told apart within a sample yet";
+  static const char* const logs = "this is not logged yet";
+  static const char* const leave = "leave it out";
+  static const LackingOption list[] = {
+      {"--data-path", files, sources, [](Options o) { return !o.data.data_path.empty(); }},
+      {"--train-data-path", files, sources,
+       [](Options o) { return !o.data.train_data_path.empty(); }},
+      {"--valid-data-path", files, sources,
+       [](Options o) { return !o.data.valid_data_path.empty(); }},
+      {"--test-data-path", files, sources,
+       [](Options o) { return !o.data.test_data_path.empty(); }},
+      {"--data-cache-path", files, sources,
+       [](Options o) { return !o.data.data_cache_path.empty(); }},
+
+      {"--tokenizer-type", tokenizer, ids,
+       [](Options o) {
+         const std::string& type = o.data.tokenizer_type;
+         return !type.empty() && type != "ByteTokenizer" && type != "NullTokenizer";
+       }},
+      {"--tokenizer-model", tokenizer, ids,
+       [](Options o) { return !o.data.tokenizer_model.empty(); }},
+      {"--vocab-file", tokenizer, ids, [](Options o) { return !o.data.vocab_file.empty(); }},
+      {"--merge-file", tokenizer, ids, [](Options o) { return !o.data.merge_file.empty(); }},
+      {"--tiktoken-pattern", tokenizer, ids,
+       [](Options o) { return !o.data.tiktoken_pattern.empty(); }},
+      {"--tiktoken-num-special-tokens", tokenizer, ids,
+       [](Options o) {
+         return o.data.tiktoken_num_special_tokens != DataConfig{}.tiktoken_num_special_tokens;
+       }},
+
+      {"--reset-position-ids", documents, leave,
+       [](Options o) { return o.data.reset_position_ids; }},
+      {"--reset-attention-mask", documents, leave,
+       [](Options o) { return o.data.reset_attention_mask; }},
+      {"--eod-mask-loss", documents, leave, [](Options o) { return o.data.eod_mask_loss; }},
+      {"--null-tokenizer-eod-id", documents, leave,
+       [](Options o) { return o.data.null_tokenizer_eod_id.has_value(); }},
+      {"--null-tokenizer-pad-id", documents, leave,
+       [](Options o) { return o.data.null_tokenizer_pad_id.has_value(); }},
+
+      {"--save-retain-interval", "every checkpoint is kept so far", leave,
+       [](Options o) { return o.train.save_retain_interval.has_value(); }},
+      {"--log-params-norm", logs, leave, [](Options o) { return o.train.log_params_norm; }},
+      {"--log-num-zeros-in-grad", logs, leave,
+       [](Options o) { return o.train.log_num_zeros_in_grad; }},
+      {"--use-checkpoint-opt-param-scheduler", "on resume the given schedules always win so far",
+       "leave it out, and give the schedules of the run that is resumed",
+       [](Options o) { return o.optim.use_checkpoint_opt_param_scheduler; }},
+  };
+  return list;
+}
+
+Problems not_in_this_build(const PretrainOptions& options) {
+  Problems problems;
+  for (const LackingOption& lacking : lacking_options()) {
+    if (!lacking.is_set(options)) continue;
+    problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});
+  }
+  return problems;
+}
+
+std::string format_notes(const Problems& problems) {
+  if (problems.empty()) return "";
+  std::string text = "note: this build cannot run these yet:\n";
+  for (size_t i = 0; i < problems.size(); ++i) {
+    const bool first = i == 0 || problems[i].text != problems[i - 1].text;
+    const bool last = i + 1 == problems.size() || problems[i].text != problems[i + 1].text;
+    text += (first ? "  " : ", ") + problems[i].flag;
+    if (last) text += str_cat(": ", problems[i].text, "; ", problems[i].hint, "\n");
+  }
+  return text;
+}
+
+}  // namespace phx
