@@ -1,6 +1,7 @@
 #include "checkpoint/one_file.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <set>
 
@@ -25,6 +26,31 @@ std::string some_of(const std::vector<std::string>& names) {
   for (size_t i = 0; i < std::min<size_t>(names.size(), 5); ++i) text += "\n    " + names[i];
   if (names.size() > 5) text += str_cat("\n    and ", names.size() - 5, " more");
   return text;
+}
+
+constexpr DType kFloats[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
+
+bool convertible(const std::string& dtype) {
+  return std::ranges::any_of(kFloats,
+                             [&](DType known) { return safetensors_dtype(known) == dtype; });
+}
+
+std::vector<std::byte> converted(const SafetensorsFile::Tensor& tensor, DType wanted) {
+  const DType given = *std::ranges::find_if(
+      kFloats, [&](DType known) { return safetensors_dtype(known) == tensor.dtype; });
+  const auto count = int64_t(tensor.bytes.size()) / size_of(given);
+  std::vector<std::byte> result(size_t(count * size_of(wanted)));
+  for_float_dtype(given, [&]<class From>() {
+    for_float_dtype(wanted, [&]<class To>() {
+      for (int64_t i = 0; i < count; ++i) {
+        From from;
+        std::memcpy(&from, tensor.bytes.data() + i * int64_t(sizeof(From)), sizeof(From));
+        const To to = To(acc_t<To>(acc_t<From>(from)));
+        std::memcpy(result.data() + i * int64_t(sizeof(To)), &to, sizeof(To));
+      }
+    });
+  });
+  return result;
 }
 
 }  // namespace
@@ -63,12 +89,12 @@ std::optional<int64_t> latest_checkpoint(const Path& folder) {
   const Path tracker = folder / "latest_checkpointed_iteration.txt";
   if (!std::filesystem::exists(tracker)) return std::nullopt;
   const std::string text = read_file(tracker);
-  try {
-    return std::stoll(text);
-  } catch (const std::exception&) {
-    throw_error(str_cat(tracker.string(), " should hold an iteration's number, but holds '",
-                        text.substr(0, 40), "'"));
-  }
+  int64_t iteration = 0;
+  const char* end = text.data() + text.find_last_not_of(" \n\r\t") + 1;
+  const auto parsed = std::from_chars(text.data(), end, iteration);
+  if (parsed.ec == std::errc() && parsed.ptr == end && iteration >= 0) return iteration;
+  throw_error(str_cat(tracker.string(), " should hold an iteration's number, but holds '",
+                      text.substr(0, 40), "'"));
 }
 
 std::vector<std::byte> to_global(const Parameter& parameter, const Tensor& local) {
@@ -133,7 +159,8 @@ void load_checkpoint(const SafetensorsFile& file, const ParameterStore& store,
       if (tensor == nullptr) {
         missing.push_back(name);
       } else if (!std::ranges::equal(tensor->shape, shape.dims()) ||
-                 tensor->dtype != safetensors_dtype(state.flat.dtype())) {
+                 (tensor->dtype != safetensors_dtype(state.flat.dtype()) &&
+                  !(states.size() == 1 && convertible(tensor->dtype)))) {
         different.push_back(str_cat(name, ": the file has ", tensor->dtype, " ",
                                     Shape(tensor->shape), ", the model ",
                                     safetensors_dtype(state.flat.dtype()), " ", shape));
@@ -159,7 +186,12 @@ void load_checkpoint(const SafetensorsFile& file, const ParameterStore& store,
     for (size_t i = 0; i < store.parameters().size(); ++i) {
       const Parameter& parameter = *store.parameters()[i];
       Tensor local = local_view(store, i, state.flat);
-      from_global(parameter, file.at(state.prefix + parameter.name()).bytes, local);
+      const SafetensorsFile::Tensor& tensor = file.at(state.prefix + parameter.name());
+      if (tensor.dtype == safetensors_dtype(local.dtype())) {
+        from_global(parameter, tensor.bytes, local);
+      } else {
+        from_global(parameter, converted(tensor, local.dtype()), local);
+      }
     }
   }
 }

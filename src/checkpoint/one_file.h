@@ -32,9 +32,9 @@ std::optional<int64_t> latest_checkpoint(const Path& folder);
 void save_checkpoint(const Path& folder, int64_t iteration, const ParameterStore& store,
                      std::span<const FlatState> states, const SafetensorsMetadata& metadata);
 
-// Fills the states from the file. Tensors of the file that no state asks for are an error unless
-// their name starts with one of `ignored` prefixes (optimizer state when only the weights are
-// wanted).
+// Fills the states from the file. Weights (prefix "") of another floating type are converted when
+// only they are loaded. Tensors of the file that no state asks for are an error unless their name
+// starts with one of `ignored` prefixes (optimizer state when only the weights are wanted).
 void load_checkpoint(const SafetensorsFile& file, const ParameterStore& store,
                      std::span<const FlatState> states, std::span<const std::string> ignored = {});
 

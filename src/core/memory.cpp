@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <numeric>
 
 #include "base/error.h"
@@ -36,9 +37,7 @@ Allocator::Allocator(std::unique_ptr<MemorySource> source, std::string device_na
     : source_(std::move(source)), device_name_(std::move(device_name)) {}
 
 Allocator::~Allocator() {
-  for (auto& [kind, plan] : plans_) {
-    if (plan.arena != nullptr) source_->free(plan.arena, plan.arena_bytes);
-  }
+  free_arena();
   release_cache();
 }
 
@@ -59,6 +58,9 @@ void* Allocator::from_source(int64_t bytes) {
   void* data = source_->allocate(bytes);
   if (data == nullptr) {
     release_cache();
+    // An idle arena gives way too, say for the first steps of another kind; it comes back when a
+    // later step ends, if there is room.
+    if (arena_live_ == 0 && mode_ != Mode::replay) free_arena();
     data = source_->allocate(bytes);
   }
   if (data != nullptr) {
@@ -84,18 +86,17 @@ Block Allocator::from_cache(int64_t bytes, Purpose purpose, uint8_t stream) {
 Block Allocator::allocate(int64_t bytes, Purpose purpose, uint8_t stream) {
   bytes = std::max(kGranule, round_up(bytes, kGranule));
   Block block;
-  if (plan_ == nullptr) {
+  if (!planned()) {
     block = from_cache(bytes, purpose, stream);
   } else {
     const int64_t ordinal = next_ordinal_++;
     note_event({.is_free = false, .stream = stream, .value = bytes});
-    const bool replay = plan_->arena != nullptr && !diverged_;
-    if (replay && plan_->offsets[ordinal] >= 0) {
-      block = {.data = static_cast<char*>(plan_->arena) + plan_->offsets[ordinal],
+    if (mode_ == Mode::replay && plan_->offsets[ordinal] >= 0) {
+      block = {.data = arena_ + plan_->offsets[ordinal],
                .bytes = bytes,
                .purpose = purpose,
                .stream = stream};
-      ++plan_->live;
+      ++arena_live_;
     } else {
       block = from_cache(bytes, purpose, stream);
     }
@@ -108,47 +109,65 @@ Block Allocator::allocate(int64_t bytes, Purpose purpose, uint8_t stream) {
 
 void Allocator::release(const Block& block) {
   charge(block.purpose, -block.bytes);
-  if (plan_ != nullptr && block.step == step_)
+  if (planned() && block.step == step_)
     note_event({.is_free = true, .stream = block.stream, .value = block.ordinal});
-  if (block.reserved > 0) {
+  if (block.reserved > 0)
     free_[{block.reserved, block.stream}].push_back(block.data);
-    return;
-  }
-  for (auto& [kind, plan] : plans_) {  // one or two kinds exist
-    const char* begin = static_cast<char*>(plan.arena);
-    if (block.data < begin || block.data >= begin + plan.arena_bytes) continue;
-    if (--plan.live == 0 && plan.offsets.empty()) drop_arena(plan);
-    return;
-  }
+  else
+    --arena_live_;
 }
 
 void Allocator::note_event(const Event& event) {
-  if (plan_->arena == nullptr || diverged_) {
+  if (mode_ == Mode::record) {
     recorded_.push_back(event);
     return;
   }
-  if (cursor_ < plan_->events.size() && plan_->events[cursor_] == event) {
+  const std::vector<Event>& events = plan_->events;
+  if (cursor_ < events.size() && events[cursor_] == event) {
     ++cursor_;
     return;
   }
-  // From here on this step is no longer the planned one. Blocks already handed out stay valid:
-  // nothing else is placed in the arena until the next plan.
+  leave_plan(&event);
+  recorded_.push_back(event);
+}
+
+// From here on this step is no longer the planned one; it is recorded from its beginning. Blocks
+// already handed out stay valid: nothing else is placed in the arena while they live.
+void Allocator::leave_plan(const Event* got) {
+  const std::vector<Event>& events = plan_->events;
+  std::vector<int64_t> sizes;  // per allocation of the plan
+  for (const Event& event : events) {
+    if (!event.is_free) sizes.push_back(event.value);
+  }
+  const auto describe = [&](const Event* event, const char* allocation) -> std::string {
+    if (event == nullptr) return "the step's end";
+    const std::string stream = event->stream == 0 ? "" : str_cat(" on stream ", int(event->stream));
+    if (!event->is_free) return str_cat(allocation, " of ", event->value, " bytes", stream);
+    return str_cat("the release of allocation ", event->value, " (", sizes[event->value], " bytes)",
+                   stream);
+  };
+  const Event* planned = cursor_ < events.size() ? &events[cursor_] : nullptr;
+  const bool one = planned != nullptr && !planned->is_free;
+  divergence_ = str_cat("step '", plan_->kind, "' left its plan at event ", cursor_, ": planned ",
+                        describe(planned, "an allocation"), ", got ",
+                        describe(got, one ? "one" : "an allocation"));
+  ++report_.diverged_steps;
   diverged_ = true;
-  divergence_ =
-      str_cat("event ", cursor_, " is ", event.is_free ? "a release" : "an allocation of ",
-              event.is_free ? "" : str_cat(event.value, " bytes"));
+  mode_ = Mode::record;
+  recorded_.assign(events.begin(), events.begin() + int64_t(cursor_));
 }
 
 void Allocator::begin_step(const std::string& kind) {
-  PHX_ASSERT(plan_ == nullptr, "begin_step inside of a step");
+  PHX_ASSERT(mode_ == Mode::outside, "begin_step inside of a step");
+  mode_ = Mode::from_cache;
   if (!arena_enabled_) return;
   plan_ = &plans_[kind];
-  if (plan_->arena != nullptr && plan_->offsets.empty()) {
-    // A dropped plan whose blocks still live: run this step from the cache.
-    plan_ = nullptr;
-    return;
-  }
-  step_ = num_steps_++;
+  plan_->kind = kind;
+  // Blocks that outlived a diverged step may lie anywhere in the arena.
+  if (arena_live_ > 0 || plan_->refused) return;
+  if (plan_->bytes > arena_bytes_) return;  // packed, but the arena had to give way
+  mode_ = plan_->bytes > 0 ? Mode::replay : Mode::record;
+  ++step_;
   next_ordinal_ = 0;
   cursor_ = 0;
   diverged_ = false;
@@ -156,32 +175,20 @@ void Allocator::begin_step(const std::string& kind) {
 }
 
 void Allocator::end_step() {
-  if (plan_ == nullptr) return;
-  Plan& plan = *plan_;
-  plan_ = nullptr;
-  if (plan.arena == nullptr) {
-    const bool same = !recorded_.empty() && recorded_ == plan.events;
-    plan.events = std::move(recorded_);
-    recorded_ = {};
-    if (same) pack(plan);
-    return;
-  }
-  if (!diverged_ && cursor_ == plan.events.size()) {
+  if (mode_ == Mode::replay && cursor_ < plan_->events.size()) leave_plan(nullptr);
+  const Mode mode = mode_;
+  mode_ = Mode::outside;
+  if (mode == Mode::replay) {
     ++report_.replayed_steps;
-    return;
+  } else if (mode == Mode::record) {
+    const bool same = !diverged_ && !recorded_.empty() && recorded_ == plan_->events;
+    plan_->events = std::move(recorded_);
+    recorded_ = {};
+    plan_->offsets.clear();
+    plan_->bytes = 0;
+    if (same) pack(*plan_);
   }
-  ++report_.diverged_steps;
-  plan.events.clear();
-  plan.offsets.clear();
-  if (plan.live == 0) drop_arena(plan);
-}
-
-void Allocator::drop_arena(Plan& plan) {
-  report_.arena -= plan.arena_bytes;
-  report_.reserved -= plan.arena_bytes;
-  source_->free(plan.arena, plan.arena_bytes);
-  plan.arena = nullptr;
-  plan.arena_bytes = 0;
+  if (arena_enabled_ && arena_live_ == 0) fit_arena();
 }
 
 void Allocator::pack(Plan& plan) {
@@ -195,18 +202,52 @@ void Allocator::pack(Plan& plan) {
           {.size = event.value, .begin = int64_t(time), .end = -1, .lane = event.stream});
     }
   }
-  const Packing packing = pack_intervals(intervals);
-  if (packing.total == 0) return;
+  Packing packing = pack_intervals(intervals);
+  plan.offsets = std::move(packing.offsets);
+  plan.bytes = packing.total;
   // The cached blocks that served these tensors so far would now lie idle beside the arena.
-  release_cache();
-  plan.arena = from_source(packing.total);
-  if (plan.arena == nullptr) {  // no room for both: stay with the cache
-    plan.events.clear();
-    return;
+  if (plan.bytes > 0) release_cache();
+}
+
+// Makes the arena as large as the largest plan. A plan for which there is no room is given up for
+// good: trying again would cost the cache each time.
+void Allocator::fit_arena() {
+  for (;;) {
+    Plan* largest = nullptr;
+    for (auto& [kind, plan] : plans_) {
+      if (plan.bytes > 0 && (largest == nullptr || plan.bytes > largest->bytes)) largest = &plan;
+    }
+    const int64_t needed = largest == nullptr ? 0 : largest->bytes;
+    if (needed == arena_bytes_) return;
+    free_arena();
+    if (needed == 0) return;
+    release_cache();
+    std::string reason = "there is no room for";
+    try {
+      arena_ = static_cast<char*>(from_source(needed));
+    } catch (const std::exception& error) {
+      // A step may end in a destructor. A device that is broken says so again at its next call.
+      reason = str_cat("the device failed (", error.what(), ") to give");
+    }
+    if (arena_ != nullptr) {
+      arena_bytes_ = report_.arena = needed;
+      return;
+    }
+    largest->refused = true;
+    largest->bytes = 0;
+    largest->events = {};
+    largest->offsets = {};
+    divergence_ = str_cat("step '", largest->kind, "' stays with the cache: ", reason,
+                          " its arena of ", needed, " bytes");
   }
-  plan.offsets = packing.offsets;
-  plan.arena_bytes = packing.total;
-  report_.arena += packing.total;
+}
+
+void Allocator::free_arena() {
+  if (arena_ == nullptr) return;
+  source_->free(arena_, arena_bytes_);
+  report_.reserved -= arena_bytes_;
+  arena_ = nullptr;
+  arena_bytes_ = report_.arena = 0;
 }
 
 MemoryReport Allocator::report() const { return report_; }

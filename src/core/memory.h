@@ -6,9 +6,14 @@
 //
 // A training step makes the same allocations every time. Between begin_step(kind) and end_step()
 // the allocator records them; when two steps of a kind were equal it packs their lifetimes into one
-// arena, and later steps replay the offsets by ordinal: no searching, no fragmentation, stable
+// plan, and later steps replay the offsets by ordinal: no searching, no fragmentation, stable
 // addresses. A step that differs falls back to the cache from that point on, is counted, and is
 // recorded anew.
+//
+// Steps never run at the same time, so the plans of all kinds lie in one arena, as large as the
+// largest of them. It is made, moved or freed only while no block of it is in use; until then steps
+// run from the cache. A step's other streams have been waited for by its compute stream before the
+// next step begins: a step of another kind may put its compute blocks where theirs were.
 //
 // One allocator belongs to one rank and is used from that rank's thread only.
 #pragma once
@@ -62,7 +67,7 @@ struct MemoryReport {
   BytesByPurpose peak{};           // each purpose's own highest
   int64_t peak_total = 0;          // sum of at_peak
   int64_t reserved = 0;            // taken from the source, arena included
-  int64_t arena = 0;               // bytes of all packed step arenas
+  int64_t arena = 0;               // the arena that all planned steps share
   int64_t source_allocations = 0;  // calls to the source so far: constant in a steady step
   int64_t replayed_steps = 0;      // steps served from the arena to the end
   int64_t diverged_steps = 0;      // steps that began in the arena and fell back
@@ -82,13 +87,14 @@ class Allocator {
 
   // Steps of one kind ("train", "evaluate") are expected to allocate alike.
   void begin_step(const std::string& kind);
-  void end_step();
+  void end_step();  // may be called while an exception passes: the source's own do not leave it
   void use_arena(bool on) { arena_enabled_ = on; }
 
   MemoryReport report() const;
   void reset_peak();
   void release_cache();  // gives free cached blocks back to the source
-  // How the last step that left its plan differed from it; empty if none did.
+  // A sentence on how the last step that left its plan differed from it, or on the plan that last
+  // found no room for its arena; empty if neither happened.
   const std::string& last_divergence() const { return divergence_; }
 
  private:
@@ -99,19 +105,23 @@ class Allocator {
     bool operator==(const Event&) const = default;
   };
   struct Plan {
-    std::vector<Event> events;
+    std::string kind;
+    std::vector<Event> events;     // of the last step that was recorded
     std::vector<int64_t> offsets;  // per allocation; -1: outlives the step, not in the arena
-    void* arena = nullptr;         // nullptr: still recording
-    int64_t arena_bytes = 0;
-    int64_t live = 0;  // arena blocks in use
+    int64_t bytes = 0;             // of the arena; 0: not packed
+    bool refused = false;          // there was no room for it: these steps stay with the cache
   };
+  enum class Mode : uint8_t { outside, from_cache, record, replay };
 
   Block from_cache(int64_t bytes, Purpose purpose, uint8_t stream);
   void* from_source(int64_t bytes);
+  bool planned() const { return mode_ == Mode::record || mode_ == Mode::replay; }
   void note_event(const Event& event);
+  void leave_plan(const Event* got);  // nullptr: the step's end
   void charge(Purpose purpose, int64_t bytes);
   void pack(Plan& plan);
-  void drop_arena(Plan& plan);
+  void fit_arena();
+  void free_arena();
   [[noreturn]] void out_of_memory(int64_t bytes, Purpose purpose) const;
 
   std::unique_ptr<MemorySource> source_;
@@ -120,14 +130,19 @@ class Allocator {
   MemoryReport report_;
 
   bool arena_enabled_ = true;
+  char* arena_ = nullptr;
+  int64_t arena_bytes_ = 0;
+  int64_t arena_live_ = 0;  // blocks in use
   std::map<std::string, Plan> plans_;
-  Plan* plan_ = nullptr;  // the running step's; nullptr outside of steps
-  std::vector<Event> recorded_;
+
+  // The running step.
+  Mode mode_ = Mode::outside;
+  Plan* plan_ = nullptr;
   int64_t step_ = -1;
-  int64_t num_steps_ = 0;
   int64_t next_ordinal_ = 0;
-  size_t cursor_ = 0;
-  bool diverged_ = false;
+  size_t cursor_ = 0;            // replay: the next event of the plan
+  bool diverged_ = false;        // it began as a replay
+  std::vector<Event> recorded_;  // record: its events so far
   std::string divergence_;
 };
 

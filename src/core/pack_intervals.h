@@ -19,7 +19,9 @@ struct Packing {
   int64_t total = 0;             // bytes of the arena
 };
 
-// Large ones first, each at the lowest offset where it fits beside all that live at the same time.
+// Large ones first, each into the smallest gap between those that live at the same time, the lowest
+// of equal gaps; what fits into none goes on top. A pure function of its input. For a training
+// step's pattern the time is about n log n.
 Packing pack_intervals(const std::vector<Interval>& intervals);
 
 }  // namespace phx

@@ -8,21 +8,29 @@ namespace phx {
 
 namespace {
 
-SampleRange range_of(const TokenFile& file, Split split, int64_t seq_length, double valid_fraction) {
-  const SampleSplit parts = file.split(seq_length, valid_fraction);
-  const SampleRange range = split == Split::train ? parts.train : parts.valid;
+const char* name(Split split) {
+  return split == Split::train ? "training" : split == Split::valid ? "validation" : "test";
+}
+
+SampleRange range_of(const TokenFile& file, Split split, int64_t seq_length,
+                     const std::array<double, 3>& shares) {
+  const SampleSplit parts = file.split(seq_length, shares);
+  const SampleRange range = split == Split::train   ? parts.train
+                            : split == Split::valid ? parts.valid
+                                                    : parts.test;
   PHX_CHECK(range.count > 0, "the token file has ", file.num_tokens(), " tokens, too few for one ",
-            split == Split::train ? "training" : "validation", " sample of ", seq_length + 1,
+            name(split), " sample of ", seq_length + 1,
             "\n  hint: a shorter --seq-length, or another --split");
   return range;
 }
 
 }  // namespace
 
-TokenFileSource::TokenFileSource(std::shared_ptr<const TokenFile> file, Split split, int64_t seq_length,
-                                 double valid_fraction, uint64_t seed)
+TokenFileSource::TokenFileSource(std::shared_ptr<const TokenFile> file, Split split,
+                                 int64_t seq_length, const std::array<double, 3>& shares,
+                                 uint64_t seed)
     : file_(std::move(file)),
-      range_(range_of(*file_, split, seq_length, valid_fraction)),
+      range_(range_of(*file_, split, seq_length, shares)),
       split_(split),
       order_(seed, range_.count) {}
 
@@ -32,8 +40,8 @@ void TokenFileSource::sample(int64_t index, std::span<int32_t> out) const {
 }
 
 std::string TokenFileSource::description() const {
-  return str_cat(range_.count, split_ == Split::train ? " training" : " validation", " samples of a file of ",
-                 file_->num_tokens(), " tokens");
+  return str_cat(range_.count, " ", name(split_), " samples of a file of ", file_->num_tokens(),
+                 " tokens");
 }
 
 MockSource::MockSource(int32_t vocab_size, int32_t eod) : documents_(vocab_size, eod) {

@@ -22,13 +22,13 @@ class SampleSource {
   virtual std::string description() const = 0;
 };
 
-enum class Split { train, valid };
+enum class Split { train, valid, test };
 
-// A raw token file: training samples shuffled anew each epoch, validation in file order.
+// A raw token file: training samples shuffled anew each epoch, validation and test in file order.
 class TokenFileSource : public SampleSource {
  public:
   TokenFileSource(std::shared_ptr<const TokenFile> file, Split split, int64_t seq_length,
-                  double valid_fraction, uint64_t seed);
+                  const std::array<double, 3>& shares, uint64_t seed);
   void sample(int64_t index, std::span<int32_t> out) const override;
   std::string description() const override;
   int64_t num_samples() const { return range_.count; }

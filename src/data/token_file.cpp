@@ -72,17 +72,23 @@ std::vector<int32_t> TokenFile::sample(int64_t index, int64_t seq_length) const 
   return tokens;
 }
 
-SampleSplit TokenFile::split(int64_t seq_length, double valid_fraction) const {
-  PHX_CHECK(valid_fraction >= 0. && valid_fraction < 1.,
-            "the part for validation should be in [0, 1), but it is ", valid_fraction);
+SampleSplit TokenFile::split(int64_t seq_length, const std::array<double, 3>& shares) const {
   const int64_t total = num_samples(seq_length);
   PHX_CHECK(total > 0, file_.path().native(), " has ", num_tokens_,
             " tokens; a sample needs sequence length + 1 = ", seq_length + 1);
-  int64_t valid = std::llround(static_cast<double>(total) * valid_fraction);
-  if (valid_fraction > 0.) valid = std::max<int64_t>(valid, 1);
-  PHX_CHECK(valid < total, file_.path().native(), " has ", total, " samples, and ", valid,
-            " for validation leave none to train on");
-  return {{0, total - valid}, {total - valid, valid}};
+  const auto count = [&](double share) {
+    PHX_CHECK(share >= 0. && share <= 1., "a share of the samples should be in [0, 1], but one is ",
+              share);
+    return share > 0. ? std::max<int64_t>(1, std::llround(static_cast<double>(total) * share)) : 0;
+  };
+  // What rounding leaves over or lacks is training's.
+  const int64_t valid = count(shares[1]), test = count(shares[2]);
+  const int64_t train = shares[0] > 0. ? total - valid - test : 0;
+  PHX_CHECK(train > 0 || (shares[0] == 0. && valid + test <= total), file_.path().native(), " has ",
+            total, " samples, and ", valid, " for validation and ", test,
+            " for the test leave none to train on");
+  const int64_t valid_first = total - valid - test;
+  return {{0, train}, {valid_first, valid}, {valid_first + valid, test}};
 }
 
 int32_t TokenFile::largest_token() const {

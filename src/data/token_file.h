@@ -4,6 +4,7 @@
 // (numpy: array.astype("<u2").tofile("tokens.u16")).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,7 +29,7 @@ struct SampleRange {
 };
 
 struct SampleSplit {
-  SampleRange train, valid;
+  SampleRange train, valid, test;
 };
 
 class TokenFile {
@@ -45,9 +46,9 @@ class TokenFile {
   void sample(int64_t index, std::span<int32_t> out) const;  // out: [seq_length + 1]
   std::vector<int32_t> sample(int64_t index, int64_t seq_length) const;
 
-  // The last `valid_fraction` of the samples (rounded, at least one if it is above 0) is kept for
-  // validation; the rest is for training.
-  SampleSplit split(int64_t seq_length, double valid_fraction) const;
+  // Training, validation and test samples, one after the other, by their shares of 1. A share above
+  // 0 has at least one sample.
+  SampleSplit split(int64_t seq_length, const std::array<double, 3>& shares) const;
 
   // The largest id, to be checked against the vocabulary before training. Reads the whole file.
   int32_t largest_token() const;

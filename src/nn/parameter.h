@@ -68,8 +68,9 @@ class Parameter {
   const ParameterSpec& spec() const { return spec_; }
   Shape local_shape() const;
   int64_t columns() const;
-  // Matrices decay; biases and norms, which are vectors, do not.
-  bool decays() const { return spec_.global_shape.rank() >= 2; }
+  // Matrices decay; biases and norms, which are vectors, do not, unless told to.
+  bool decays() const { return spec_.global_shape.rank() >= 2 || decays_; }
+  void set_decays() { decays_ = true; }
 
   // The weight for an op, attached to the graph. Released when the Held goes out of scope; backward
   // functions get it acquired by the graph walk.
@@ -101,6 +102,7 @@ class Parameter {
   std::shared_ptr<Node> leaf_;
   std::function<void(Parameter&)> use_done_;
   bool touched_ = false;
+  bool decays_ = false;
 };
 
 }  // namespace phx

@@ -20,7 +20,10 @@ Tensor view(const Tensor& flat, int64_t offset, const Shape& shape) {
 
 ParameterStore::ParameterStore(Module& model, Device device, const StoreOptions& options) {
   model.name_parameters();
-  model.for_each_parameter([&](const std::string&, Parameter& p) { parameters_.push_back(&p); });
+  model.for_each_parameter([&](const std::string& name, Parameter& p) {
+    if (options.also_decays && options.also_decays(name)) p.set_decays();
+    parameters_.push_back(&p);
+  });
   std::stable_sort(parameters_.begin(), parameters_.end(),
                    [](Parameter* a, Parameter* b) { return a->decays() > b->decays(); });
 

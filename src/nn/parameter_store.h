@@ -3,6 +3,7 @@
 // first.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct StoreOptions {
   uint64_t seed = 1234;
   bool gradients = true;  // false: inference
   bool initialize = true;
+  // Vectors that decay although norms and biases do not, by name.
+  std::function<bool(const std::string& name)> also_decays = {};
 };
 
 // A contiguous range of the flat buffers whose parameters share a weight decay.

@@ -1,5 +1,5 @@
-// The factor on the loss in fp16. Dynamic: halved when gradients overflow often enough, doubled after a
-// window of clean steps. The trackers behave as Megatron's.
+// The factor on the loss in fp16. Dynamic: halved when gradients overflow often enough, doubled
+// after a window of clean steps. The trackers behave as Megatron's.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@ class LossScaler {
         hysteresis_left_(config.hysteresis) {}
 
   double scale() const { return scale_; }
+  bool at_minimum() const { return scale_ <= min_scale_; }
   bool dynamic() const { return dynamic_; }
 
   void update(bool overflow) {
@@ -41,6 +42,7 @@ class LossScaler {
   };
   State state() const { return {scale_, growth_, hysteresis_left_}; }
   void restore(const State& state) {
+    if (!dynamic_) return;  // a fixed factor is the flag's, whatever a checkpoint says
     scale_ = state.scale;
     growth_ = state.growth;
     hysteresis_left_ = state.hysteresis_left;

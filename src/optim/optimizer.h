@@ -1,5 +1,6 @@
-// AdamW over the store's flat buffers: gradient norm, clipping and update, all enqueued without a word from
-// the host. Weights of 16 bits keep an f32 master: for bf16 only the 16 bits that the weight lacks.
+// AdamW over the store's flat buffers: gradient norm, clipping and update, all enqueued without a
+// word from the host. Weights of 16 bits keep an f32 master: for bf16 only the 16 bits that the
+// weight lacks.
 #pragma once
 
 #include <vector>
@@ -20,8 +21,8 @@ class Optimizer {
  public:
   Optimizer(ParameterStore& store, const OptimizerConfig& config);
 
-  // One update from the store's gradients, with the numbers in `scalars`. If the gradient norm is not
-  // finite nothing changes, on the device; the host hears of it from the step's results.
+  // One update from the store's gradients, with the numbers in `scalars`. If the gradient norm is
+  // not finite nothing changes, on the device; the host hears of it from the step's results.
   // `sticky`: after such a step all later ones are skipped too, until the host has reacted.
   void step(StepScalars& scalars, bool sticky);
 

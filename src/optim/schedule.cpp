@@ -39,17 +39,22 @@ double wsd_coefficient(WsdDecayStyle style, const ScheduleLengths& lengths, doub
   if (n <= anneal_start) return 1.0;
   const double t = (n - anneal_start) / double(lengths.wsd_decay);
   switch (style) {
-    case WsdDecayStyle::linear: return 1.0 - t;
-    case WsdDecayStyle::cosine: return half_cosine(t);
-    case WsdDecayStyle::exponential: return 2.0 * std::pow(0.5, t) - 1.0;
-    case WsdDecayStyle::minus_sqrt: return 1.0 - std::sqrt(t);
+    case WsdDecayStyle::linear:
+      return 1.0 - t;
+    case WsdDecayStyle::cosine:
+      return half_cosine(t);
+    case WsdDecayStyle::exponential:
+      return 2.0 * std::pow(0.5, t) - 1.0;
+    case WsdDecayStyle::minus_sqrt:
+      return 1.0 - std::sqrt(t);
   }
   return 1.0;
 }
 
 }  // namespace
 
-double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples) {
+double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
+                     int64_t samples) {
   const double most = config.lr.value_or(0.0), least = config.min_lr, n = double(samples);
   if (lengths.warmup > 0 && samples <= lengths.warmup)
     return config.lr_warmup_init + (most - config.lr_warmup_init) * n / double(lengths.warmup);
@@ -62,15 +67,23 @@ double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengt
   const double ratio = (n - double(lengths.warmup)) / double(lengths.decay - lengths.warmup);
   double coefficient = 1.0;
   switch (config.lr_decay_style) {
-    case LrDecayStyle::linear: coefficient = 1.0 - ratio; break;
-    case LrDecayStyle::cosine: coefficient = half_cosine(ratio); break;
-    case LrDecayStyle::WSD: coefficient = wsd_coefficient(config.lr_wsd_decay_style, lengths, n); break;
-    default: break;
+    case LrDecayStyle::linear:
+      coefficient = 1.0 - ratio;
+      break;
+    case LrDecayStyle::cosine:
+      coefficient = half_cosine(ratio);
+      break;
+    case LrDecayStyle::WSD:
+      coefficient = wsd_coefficient(config.lr_wsd_decay_style, lengths, n);
+      break;
+    default:
+      break;
   }
   return least + coefficient * (most - least);
 }
 
-double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples) {
+double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths,
+                    int64_t samples) {
   const double start = config.first_weight_decay(), end = config.last_weight_decay();
   if (config.weight_decay_incr_style == WeightDecayStyle::constant) return end;
   if (samples >= lengths.total) return end;

@@ -1,5 +1,5 @@
-// Learning rate and weight decay over a run, as pure functions of the samples consumed by successful
-// steps (Megatron counts schedules in samples).
+// Learning rate and weight decay over a run, as pure functions of the samples consumed by
+// successful steps (Megatron counts schedules in samples).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct ScheduleLengths {  // in samples
 ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_samples,
                                  int64_t global_batch_size);
 
-double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples);
+double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
+                     int64_t samples);
 double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples);
 
 }  // namespace phx

@@ -9,18 +9,19 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const Batch
     : source_(std::move(source)),
       shape_(shape),
       vocab_size_(vocab_size),
-      device_(empty({shape.num_micro_batches, 2, shape.seq_length, shape.micro_batch}, DType::i32, device,
-                    Purpose::runtime)),
+      device_(empty({shape.num_micro_batches, 2, shape.seq_length, shape.micro_batch}, DType::i32,
+                    device, Purpose::runtime)),
       sample_(shape.seq_length + 1) {
-  for (Staging& staging : staging_) staging.memory = device.runtime().backend().host_buffer(device_.bytes());
+  for (Staging& staging : staging_)
+    staging.memory = device.runtime().backend().host_buffer(device_.bytes());
 }
 
 void BatchLoader::fill(int32_t* tokens, int32_t* labels, int64_t sample, int64_t column) {
   source_->sample(sample, sample_);
   const int64_t s = shape_.seq_length, b = shape_.micro_batch;
   for (int64_t i = 0; i <= s; ++i)
-    PHX_CHECK(sample_[i] >= 0 && sample_[i] < vocab_size_, "token ", i, " of sample ", sample, " is ",
-              sample_[i], ", outside of the vocabulary of ", vocab_size_);
+    PHX_CHECK(sample_[i] >= 0 && sample_[i] < vocab_size_, "token ", i, " of sample ", sample,
+              " is ", sample_[i], ", outside of the vocabulary of ", vocab_size_);
   for (int64_t i = 0; i < s; ++i) {
     tokens[i * b + column] = sample_[i];
     labels[i * b + column] = sample_[i + 1];
@@ -39,7 +40,8 @@ void BatchLoader::load(int64_t first_sample) {
   const int64_t plane = shape_.seq_length * shape_.micro_batch;
   for (int64_t k = 0; k < shape_.num_micro_batches; ++k)
     for (int64_t j = 0; j < shape_.micro_batch; ++j)
-      fill(host + 2 * k * plane, host + (2 * k + 1) * plane, first_sample + k * shape_.micro_batch + j, j);
+      fill(host + 2 * k * plane, host + (2 * k + 1) * plane,
+           first_sample + k * shape_.micro_batch + j, j);
   copy_from_host(device_, host);
   staging.read = runtime.stream(StreamName::compute).record();
 }

@@ -17,15 +17,15 @@ struct BatchShape {
   int64_t samples() const { return micro_batch * num_micro_batches; }
 };
 
-// Turns consecutive samples into micro-batches. Tokens go to the device in one copy a step, from host
-// memory that is not touched again before the device has read it.
+// Turns consecutive samples into micro-batches. Tokens go to the device in one copy a step, from
+// host memory that is not touched again before the device has read it.
 class BatchLoader {
  public:
-  BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape, int64_t vocab_size,
-              Device device);
+  BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
+              int64_t vocab_size, Device device);
 
-  // Samples first_sample .. first_sample + samples() - 1 of the source's order ("single" order: sample j
-  // of micro-batch k is number k * micro_batch + j).
+  // Samples first_sample .. first_sample + samples() - 1 of the source's order ("single" order:
+  // sample j of micro-batch k is number k * micro_batch + j).
   void load(int64_t first_sample);
 
   const BatchShape& shape() const { return shape_; }

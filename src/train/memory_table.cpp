@@ -27,7 +27,8 @@ std::string memory_table(const MemoryReport& report) {
     if (report.live[i] == 0 && report.at_peak[i] == 0) continue;
     text += row(name(static_cast<Purpose>(i)), report.live[i], report.at_peak[i]);
   }
-  text += row("all", std::accumulate(report.live.begin(), report.live.end(), int64_t{0}), report.peak_total);
+  text += row("all", std::accumulate(report.live.begin(), report.live.end(), int64_t{0}),
+              report.peak_total);
   text += "  taken from the system: " + format_bytes(report.reserved);
   if (report.arena > 0) text += ", of it the step's arena: " + format_bytes(report.arena);
   return text;

@@ -18,8 +18,11 @@ void put(Json& object, const char* key, const std::optional<T>& value) {
 
 // Makes the file ready to be appended to, and returns its name.
 const Path& keep_until(const Path& path, int64_t iteration) {
-  if (iteration == 0 || !std::filesystem::exists(path)) {
-    write_file(path, "");
+  if (!std::filesystem::exists(path)) return path;
+  if (iteration == 0) {  // a new run: what an older one wrote is kept beside it
+    Path old = path;
+    old += ".old";
+    std::filesystem::rename(path, old);
     return path;
   }
   std::string kept;

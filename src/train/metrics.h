@@ -18,7 +18,7 @@ namespace phx {
 class MetricsFile {
  public:
   // Goes on after `resume_iteration`: lines of later iterations, which a run wrote that stopped
-  // before its next checkpoint, are taken out. 0 starts a new file.
+  // before its next checkpoint, are taken out. 0 starts a new file; an older one becomes FILE.old.
   MetricsFile(const Path& path, int64_t resume_iteration);
 
   void write(const IterationReport& report);

@@ -1,8 +1,12 @@
 #include "train/run_state.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
+#include "base/option_binder.h"
+#include "base/options.h"
 #include "checkpoint/one_file.h"
 
 namespace phx {
@@ -21,7 +25,16 @@ std::string RunState::to_json() const {
 }
 
 RunState RunState::from_json(const std::string& text) {
-  const auto values = nlohmann::json::parse(text);
+  nlohmann::json values;
+  try {
+    values = nlohmann::json::parse(text);
+    return read(values);
+  } catch (const nlohmann::json::exception& error) {
+    throw_error(str_cat("the training state is broken: ", error.what()));
+  }
+}
+
+RunState RunState::read(const nlohmann::json& values) {
   RunState state;
   state.iteration = values.at("iteration");
   state.consumed_samples = values.at("consumed_train_samples");
@@ -29,7 +42,8 @@ RunState RunState::from_json(const std::string& text) {
   state.updates = values.at("updates");
   state.consumed_valid_samples = values.at("consumed_valid_samples");
   state.skipped_iterations = values.at("skipped_iterations");
-  state.scaler = {values.at("loss_scale"), values.at("growth_tracker"), values.at("hysteresis_tracker")};
+  state.scaler = {values.at("loss_scale"), values.at("growth_tracker"),
+                  values.at("hysteresis_tracker")};
   return state;
 }
 
@@ -43,11 +57,58 @@ std::vector<FlatState> states_of(const Session& session, bool optimizer) {
   return states;
 }
 
+// Fields of the model that may differ between two runs of the same weights: they change what is
+// trained on, or how, but not which function the weights are.
+const std::set<std::string> kMayDiffer = {"seq_length",        "max_position_embeddings",
+                                          "attention_dropout", "hidden_dropout",
+                                          "init_method_std",   "embedding_init_method_std"};
+
+std::string text_of(const nlohmann::json& value) {
+  return value.is_null() ? "unset" : value.dump();
+}
+
+// A resumed run should be the run that was saved: the model must be the same, and so must the
+// schedules unless the command line is told to win.
+void compare_options(const SafetensorsFile& file, const RunConfig& config, bool weights_only) {
+  const auto found = file.metadata().find("options");
+  if (found == file.metadata().end() || config.json.empty()) return;
+  const auto before = nlohmann::json::parse(found->second),
+             now = nlohmann::json::parse(config.json);
+  TransformerConfig model;
+  OptimizerConfig optim;
+  OptionSet model_fields, schedule_fields;
+  model_fields.add("Model", model);
+  schedule_fields.add("Optimizer", optim);
+  std::string different;
+  const auto compare = [&](const nlohmann::json& fields, const auto& skip) {
+    for (const auto& [key, unused] : fields.items()) {
+      if (skip(key) || !before.contains(key) || !now.contains(key) || before[key] == now[key])
+        continue;
+      std::string flag = key;
+      std::ranges::replace(flag, '_', '-');
+      different += str_cat("\n  --", flag, ": ", text_of(before[key]), " in the checkpoint, ",
+                           text_of(now[key]), " now");
+    }
+  };
+  compare(model_fields.json(), [](const std::string& key) { return kMayDiffer.contains(key); });
+  if (!weights_only && !config.train.skip_train && !config.optim.override_opt_param_scheduler) {
+    compare(schedule_fields.json(), [](const std::string& key) {
+      return !(key.starts_with("lr") || key == "min_lr" ||
+               key.find("weight_decay") != std::string::npos);
+    });
+  }
+  PHX_CHECK(different.empty(), file.path().string(), " was made with other options:", different,
+            "\n  hint: give the same, or --finetune to take weights only, or "
+            "--override-opt-param-scheduler "
+            "for new schedules");
+}
+
 }  // namespace
 
 void save_session(const Path& folder, const Session& session, const RunState& state) {
-  save_checkpoint(folder, state.iteration, session.store, states_of(session, session.config.train.save_optim),
-                  {{"format", "phalanx-1"}, {"options", session.config.json}, {"state", state.to_json()}});
+  save_checkpoint(
+      folder, state.iteration, session.store, states_of(session, session.config.train.save_optim),
+      {{"format", "phalanx-1"}, {"options", session.config.json}, {"state", state.to_json()}});
 }
 
 std::optional<Loaded> load_session(Session& session) {
@@ -60,7 +121,8 @@ std::optional<Loaded> load_session(Session& session) {
     folder = train.pretrained_checkpoint;
     iteration = latest_checkpoint(folder);
     finetune = true;
-    PHX_CHECK(iteration.has_value(), "--pretrained-checkpoint ", folder.string(), " holds no checkpoint");
+    PHX_CHECK(iteration.has_value(), "--pretrained-checkpoint ", folder.string(),
+              " holds no checkpoint");
   }
   if (!iteration) {
     PHX_CHECK(train.load.empty() || !train.exit_on_missing_checkpoint, "--load ", train.load,
@@ -68,6 +130,7 @@ std::optional<Loaded> load_session(Session& session) {
     return std::nullopt;
   }
   const SafetensorsFile file(checkpoint_file(folder, *iteration));
+  compare_options(file, session.config, finetune);
   const bool optimizer = train.load_optim && !finetune && !train.skip_train;
   const std::vector<std::string> ignored = {"optimizer."};
   load_checkpoint(file, session.store, states_of(session, optimizer),
@@ -76,9 +139,10 @@ std::optional<Loaded> load_session(Session& session) {
   Loaded loaded{.state = {}, .file = file.path()};
   if (!finetune) {
     const auto& metadata = file.metadata();
-    PHX_CHECK(metadata.contains("state"), file.path().string(), " has no training state in its metadata");
+    PHX_CHECK(metadata.contains("state"), file.path().string(),
+              " has no training state in its metadata");
     loaded.state = RunState::from_json(metadata.at("state"));
-    if (!optimizer) loaded.state.updates = 0;
+    if (!optimizer) loaded.state->updates = 0;
   }
   return loaded;
 }

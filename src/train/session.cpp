@@ -1,7 +1,6 @@
 #include "train/session.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "base/error.h"
 
@@ -9,10 +8,14 @@ namespace phx {
 
 DType model_dtype(Precision precision) {
   switch (precision) {
-    case Precision::fp64: return DType::f64;
-    case Precision::fp32: return DType::f32;
-    case Precision::bf16: return DType::bf16;
-    case Precision::fp16: return DType::f16;
+    case Precision::fp64:
+      return DType::f64;
+    case Precision::fp32:
+      return DType::f32;
+    case Precision::bf16:
+      return DType::bf16;
+    case Precision::fp16:
+      return DType::f16;
   }
   return DType::f32;
 }
@@ -21,8 +24,9 @@ RecomputePolicy recompute_policy(const TrainConfig& config) {
   RecomputePolicy policy;
   if (!config.recompute_granularity) return policy;
   if (*config.recompute_granularity == RecomputeGranularity::full) {
-    policy.layers = config.recompute_method == RecomputeMethod::block ? RecomputePolicy::Layers::block
-                                                                      : RecomputePolicy::Layers::uniform;
+    policy.layers = config.recompute_method == RecomputeMethod::block
+                        ? RecomputePolicy::Layers::block
+                        : RecomputePolicy::Layers::uniform;
     policy.num_layers = config.recompute_num_layers.value_or(1);
     return policy;
   }
@@ -44,29 +48,14 @@ FlopsShape flops_shape(const TransformerConfig& config) {
 
 namespace {
 
-struct Sources {
-  std::shared_ptr<const SampleSource> train, valid;
-};
-
-// The second of the three shares of --split.
-double valid_fraction(const std::string& split) {
-  std::string text = split;
-  std::ranges::replace(text, ',', ' ');
-  std::istringstream in(text);
-  double share = 0, total = 0, second = 0;
-  for (int i = 0; in >> share; ++i) {
-    total += share;
-    if (i == 1) second = share;
-  }
-  PHX_CHECK(total > 0, "--split ", split, " has no share above 0");
-  return second / total;
-}
-
 // Mock validation reads the same endless text, a million samples on.
 class Shifted : public SampleSource {
  public:
-  Shifted(std::shared_ptr<const SampleSource> source, int64_t by) : source_(std::move(source)), by_(by) {}
-  void sample(int64_t index, std::span<int32_t> out) const override { source_->sample(index + by_, out); }
+  Shifted(std::shared_ptr<const SampleSource> source, int64_t by)
+      : source_(std::move(source)), by_(by) {}
+  void sample(int64_t index, std::span<int32_t> out) const override {
+    source_->sample(index + by_, out);
+  }
   std::string description() const override { return source_->description(); }
 
  private:
@@ -74,47 +63,78 @@ class Shifted : public SampleSource {
   int64_t by_;
 };
 
-Sources make_sources(const RunConfig& config) {
-  const int64_t vocab = config.model.vocab_size.value_or(config.model.padded_vocab());
-  const int64_t s = config.model.seq_length;
-  if (config.data.mock_data) {
-    const auto mock = std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
-    return {mock, std::make_shared<Shifted>(mock, 1'000'000)};
-  }
-  PHX_CHECK(!config.data.token_file.empty(),
-            "there is nothing to train on\n  hint: --mock-data, or --token-file FILE.u16");
-  const auto file = std::make_shared<TokenFile>(config.data.token_file);
-  const double share = valid_fraction(config.data.split);
-  const auto seed = uint64_t(config.train.seed);
-  Sources sources;
-  sources.train = std::make_shared<TokenFileSource>(file, Split::train, s, share, seed);
-  if (share > 0) sources.valid = std::make_shared<TokenFileSource>(file, Split::valid, s, share, seed);
-  return sources;
+// Ids beyond the vocabulary are found before training where that takes a moment only.
+constexpr int64_t kMostTokensToScan = 256 << 20;
+
+std::function<bool(const std::string&)> decays_beside_matrices(const OptimizerConfig& config) {
+  if (!config.apply_wd_to_qk_layernorm) return {};
+  return [](const std::string& name) {
+    return name.ends_with("q_layernorm.weight") || name.ends_with("k_layernorm.weight");
+  };
 }
 
-BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> source, Device device) {
+int64_t vocabulary(const TransformerConfig& model) {
+  return model.vocab_size.value_or(model.padded_vocab());
+}
+
+BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> source,
+                   Device device) {
   return BatchLoader(std::move(source),
                      {.micro_batch = config.train.micro_batch_size,
                       .num_micro_batches = config.train.num_micro_batches(),
                       .seq_length = config.model.seq_length},
-                     config.model.vocab_size.value_or(config.model.padded_vocab()), device);
+                     vocabulary(config.model), device);
 }
 
 }  // namespace
 
-Session::Session(const RunConfig& run, Device device)
+Sources::Sources(const RunConfig& config) {
+  const int64_t vocab = vocabulary(config.model), s = config.model.seq_length;
+  if (config.data.mock_data) {
+    const auto mock = std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
+    train = mock;
+    valid = std::make_shared<Shifted>(mock, 1'000'000);
+    return;
+  }
+  PHX_CHECK(!config.data.token_file.empty(),
+            "there is nothing to train on\n  hint: --mock-data, or --token-file FILE.u16");
+  const auto file = std::make_shared<TokenFile>(config.data.token_file);
+  if (file->num_tokens() <= kMostTokensToScan) {
+    const int32_t largest = file->largest_token();
+    PHX_CHECK(largest < vocab, "--token-file ", config.data.token_file, " holds token ", largest,
+              ", outside of the vocabulary of ", vocab, "\n  hint: --vocab-size ", largest + 1,
+              " or more");
+  }
+  const auto shares = config.data.split_shares();
+  const auto seed = uint64_t(config.train.seed);
+  const auto part = [&](Split split) -> std::shared_ptr<const SampleSource> {
+    if (shares[size_t(split)] <= 0) return nullptr;
+    return std::make_shared<TokenFileSource>(file, split, s, shares, seed);
+  };
+  train = part(Split::train);
+  valid = part(Split::valid);
+  test = part(Split::test);
+}
+
+Session::Session(const RunConfig& run, const Sources& sources, Device device)
     : config(run),
       model(run.model, recompute_policy(run.train)),
       store(model, device,
-            {.dtype = model_dtype(run.train.precision()), .seed = uint64_t(run.train.seed)}),
+            {.dtype = model_dtype(run.train.precision()),
+             .seed = uint64_t(run.train.seed),
+             .also_decays = decays_beside_matrices(run.optim)}),
       optimizer(store, run.optim),
       step(model, store, optimizer, run.optim, uint64_t(run.train.seed)),
-      train_batches(loader(run, make_sources(run).train, device)) {
+      train_batches(loader(run, sources.train ? sources.train : sources.valid, device)) {
   device.runtime().allocator().use_arena(run.train.arena);
   model.prepare(device, store.weights().dtype(), run.model.seq_length, run.train.micro_batch_size);
-  const Sources sources = make_sources(run);
-  data_description = sources.train->description();
+  const auto describe = [&](const std::shared_ptr<const SampleSource>& source) {
+    if (source) data_description += (data_description.empty() ? "" : ", ") + source->description();
+  };
+  describe(sources.train);
+  describe(sources.valid);
   if (sources.valid) valid_batches.emplace(loader(run, sources.valid, device));
+  if (sources.test) test_batches.emplace(loader(run, sources.test, device));
 }
 
 }  // namespace phx

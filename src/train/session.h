@@ -1,5 +1,6 @@
-// Everything a run holds in memory: model, weights, optimizer, step, loaders. Built from the configs alone,
-// on any device: a meta session allocates nothing and reports what the real one would.
+// Everything a run holds in memory: model, weights, optimizer, step, loaders. Built from the
+// configs alone, on any device: a meta session allocates nothing and reports what the real one
+// would.
 #pragma once
 
 #include <memory>
@@ -28,8 +29,15 @@ DType model_dtype(Precision precision);
 RecomputePolicy recompute_policy(const TrainConfig& config);
 FlopsShape flops_shape(const TransformerConfig& config);
 
+// Where samples come from. Opened before anything is allocated: bad data ends a run at once.
+struct Sources {
+  explicit Sources(const RunConfig& config);
+  std::shared_ptr<const SampleSource> train, valid, test;  // null: the data has no such part
+};
+
 struct Session {
-  Session(const RunConfig& config, Device device);
+  Session(const RunConfig& config, Device device) : Session(config, Sources(config), device) {}
+  Session(const RunConfig& config, const Sources& sources, Device device);
 
   const RunConfig config;
   GptModel model;
@@ -37,7 +45,7 @@ struct Session {
   Optimizer optimizer;
   TrainStep step;
   BatchLoader train_batches;
-  std::optional<BatchLoader> valid_batches;  // none if the data has no validation part
+  std::optional<BatchLoader> valid_batches, test_batches;  // none if the data has no such part
   std::string data_description;
 };
 

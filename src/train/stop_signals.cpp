@@ -9,10 +9,10 @@ namespace phx {
 
 namespace {
 
-// A signal handler can reach nothing but globals; these are the only ones, and belong to the process as
-// its signals do.
+// A signal handler can reach nothing but globals; these are the only ones, and belong to the
+// process as its signals do.
 std::atomic<int> caught_signal{0};
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 struct sigaction before[std::size(kSignals)];
 
 void on_signal(int signal) {
@@ -41,10 +41,16 @@ int StopSignals::caught() const { return caught_signal; }
 
 const char* StopSignals::name(int signal) {
   switch (signal) {
-    case SIGINT: return "SIGINT";
-    case SIGTERM: return "SIGTERM";
-    case SIGUSR1: return "SIGUSR1";
-    default: return "a signal";
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "a signal";
   }
 }
 

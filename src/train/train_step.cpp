@@ -64,7 +64,8 @@ void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_
 
   store_.begin_step();
   for (size_t k = 0; k < micro_batches.size(); ++k) {
-    const ForwardContext context{.seed = seed_, .step = settings.iteration, .first_sample = first_sample};
+    const ForwardContext context{
+        .seed = seed_, .step = settings.iteration, .first_sample = first_sample};
     first_sample += micro_batches[k].tokens.dim(1);
     LmLoss loss = model_.loss(micro_batches[k], grad_scale_, context);
     kernels::sum(loss.loss_sum, {scalars_.slot(Slot::loss_sum), k == 0 ? 0.f : 1.f});
@@ -75,12 +76,14 @@ void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_
   scalars_.publish();
 }
 
-double TrainStep::evaluate(BatchLoader& batch, int64_t first_sample, int64_t num_batches) {
+std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_sample,
+                                          int64_t num_batches, const std::function<bool()>& stop) {
   Runtime& runtime = store_.weights().runtime();
   GradMode off(runtime, false);
   double tokens = 0;
   Tensor total = zeros({1}, DType::f64, runtime.device());
   for (int64_t i = 0; i < num_batches; ++i) {
+    if (stop && stop()) return std::nullopt;
     PlannedStep planned(runtime, "evaluate");
     batch.load(first_sample + i * batch.shape().samples());
     tokens += double(batch.tokens());

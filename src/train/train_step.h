@@ -1,9 +1,13 @@
-// One optimizer step: forward and backward of every micro-batch, gradient norm, update. Everything is
-// enqueued; nothing waits for the device. What came out is collected a step later.
+// One optimizer step: forward and backward of every micro-batch, gradient norm, update. Everything
+// is enqueued; nothing waits for the device. What came out is collected a step later.
 //
-// The loss is the sum of token losses over the global batch / N. N is known before the forward, so the
-// backward starts from 1/N (times the loss scale) and gradients are plain sums: no other factor exists.
+// The loss is the sum of token losses over the global batch / N. N is known before the forward, so
+// the backward starts from 1/N (times the loss scale) and gradients are plain sums: no other factor
+// exists.
 #pragma once
+
+#include <functional>
+#include <optional>
 
 #include "core/step_scalars.h"
 #include "models/gpt/gpt_model.h"
@@ -23,11 +27,11 @@ struct StepSettings {
 
 class TrainStep {
  public:
-  TrainStep(GptModel& model, ParameterStore& store, Optimizer& optimizer, const OptimizerConfig& config,
-            uint64_t seed);
+  TrainStep(GptModel& model, ParameterStore& store, Optimizer& optimizer,
+            const OptimizerConfig& config, uint64_t seed);
 
-  // Enqueues the step on the given micro-batches, of which `tokens` count for the loss. Micro-batch k
-  // begins with global sample first_sample + k * its width.
+  // Enqueues the step on the given micro-batches, of which `tokens` count for the loss. Micro-batch
+  // k begins with global sample first_sample + k * its width.
   void run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
            const StepSettings& settings);
   void run(const BatchLoader& loader, const StepSettings& settings);  // the loader's current batch
@@ -38,8 +42,10 @@ class TrainStep {
   void forget() { scalars_.forget(); }  // the oldest step's results are not wanted (meta has none)
   StepScalars& scalars() { return scalars_; }
 
-  // Mean token loss over `num_batches` global batches from `first_sample` on, without dropout.
-  double evaluate(BatchLoader& batch, int64_t first_sample, int64_t num_batches);
+  // Mean token loss over `num_batches` global batches from `first_sample` on, without dropout;
+  // nothing if `stop` said so in between.
+  std::optional<double> evaluate(BatchLoader& batch, int64_t first_sample, int64_t num_batches,
+                                 const std::function<bool()>& stop = {});
 
  private:
   GptModel& model_;

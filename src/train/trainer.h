@@ -36,12 +36,17 @@ class Trainer {
   void collect_until(int pending);
   void take(const StepResults& results);
   void stop_on_nonfinite(const StepResults& results);
-  void report(bool also_console);
-  void validate(const std::string& where);
+  IterationReport make_report();
+  void report();
+  void update_bar();
+  void validate(std::optional<BatchLoader>& batches, const std::string& where);
+  bool evaluates() const { return config_.eval_interval.has_value() && config_.eval_iters > 0; }
   bool saves() const { return !session_.config.train.save.empty(); }
   void save();
   std::optional<RunEnd> time_to_stop();
   void say_memory();
+  void say_divergence();
+  double tokens_per_iteration() const;
   double measured_seconds();
 
   Session& session_;
@@ -49,7 +54,7 @@ class Trainer {
   const TrainConfig& config_;
   ScheduleLengths lengths_;
   LossScaler scaler_;
-  RunState state_;      // of what was collected
+  RunState state_;        // of what was collected
   int64_t enqueued_ = 0;  // iterations handed to the device
   int64_t last_saved_ = -1;
   int64_t iterations_ = 0;
@@ -64,11 +69,14 @@ class Trainer {
   Clock::time_point start_, interval_start_;
   double interval_loss_ = 0;  // sum over good iterations since the last line
   int64_t interval_good_ = 0, interval_all_ = 0, interval_skipped_ = 0, interval_nan_ = 0;
-  double last_loss_ = 0, last_grad_norm_ = 0, last_lr_ = 0, tokens_per_second_ = 0;
-  bool said_memory_ = false;
+  double last_loss_ = 0, last_grad_norm_ = 0, tokens_per_second_ = 0;
+  int64_t last_good_ = 0;  // iteration of this run whose update was made; 0: none yet
+  int64_t said_diverged_ = 0;
+  Path loaded_file_;
 };
 
-// FLOP/s that the device could do in the model's precision, if known; on a CPU measured for a moment.
+// FLOP/s that the device could do in the model's precision, if known; on a CPU measured for a
+// moment.
 std::optional<double> peak_flops(Device device, DType dtype);
 
 }  // namespace phx

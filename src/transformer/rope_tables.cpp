@@ -25,8 +25,10 @@ RopeConfig rope_config(const TransformerConfig& config, int64_t layer) {
                      config.max_position_embeddings),
                  .beta_fast = config.yarn_beta_fast,
                  .beta_slow = config.yarn_beta_slow,
-                 .mscale = config.mscale,
-                 .mscale_all_dim = config.mscale_all_dim};
+                 // As Megatron: the quotient of the two magnitudes, also where one of them is off.
+                 .attention_factor =
+                     kernels::yarn_magnitude(config.rotary_scaling_factor, config.mscale) /
+                     kernels::yarn_magnitude(config.rotary_scaling_factor, config.mscale_all_dim)};
   }
   return rope;
 }

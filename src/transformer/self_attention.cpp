@@ -50,6 +50,8 @@ SelfAttention::SelfAttention(const TransformerConfig& config, int64_t layer)
                    post_norm(config)) {
   add_child("linear_qkv", linear_qkv_);
   if (config.qk_layernorm) {
+    PHX_CHECK(config.normalization == Normalization::RMSNorm,
+              "--qk-layernorm normalises heads by RMSNorm; it needs --normalization RMSNorm");
     q_norm_.emplace(norm_spec(config, d_));
     k_norm_.emplace(norm_spec(config, d_));
     add_child("q_layernorm", *q_norm_);

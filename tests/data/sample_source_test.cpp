@@ -32,7 +32,9 @@ TEST(TokenFileSource, TrainsOnEverySampleOnceAnEpochAndValidatesOnOthers) {
   writer.append(tokens);
   writer.commit();
   const auto file = std::make_shared<TokenFile>(path);
-  const TokenFileSource train(file, Split::train, 10, 0.1, 7), valid(file, Split::valid, 10, 0.1, 7);
+  const std::array<double, 3> shares = {0.9, 0.1, 0};
+  const TokenFileSource train(file, Split::train, 10, shares, 7),
+      valid(file, Split::valid, 10, shares, 7);
   ASSERT_EQ(train.num_samples(), 90);
   std::vector<int32_t> sample(11);
   std::multiset<int32_t> first, second;
@@ -44,7 +46,8 @@ TEST(TokenFileSource, TrainsOnEverySampleOnceAnEpochAndValidatesOnOthers) {
   }
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 90u);
   EXPECT_EQ(first, second);
-  EXPECT_FALSE(std::equal(order.begin(), order.begin() + 90, order.begin() + 90)) << "a new order each epoch";
+  EXPECT_FALSE(std::equal(order.begin(), order.begin() + 90, order.begin() + 90))
+      << "a new order each epoch";
   valid.sample(0, sample);
   EXPECT_EQ(first.count(sample[0]), 0u);
   std::filesystem::remove(path);
@@ -56,7 +59,7 @@ TEST(TokenFileSource, RefusesAFileTooShortForASample) {
   writer.append(std::vector<int32_t>{1, 2, 3});
   writer.commit();
   const auto file = std::make_shared<TokenFile>(path);
-  EXPECT_THROW(TokenFileSource(file, Split::train, 10, 0.0, 7), Error);
+  EXPECT_THROW(TokenFileSource(file, Split::train, 10, {1, 0, 0}, 7), Error);
   std::filesystem::remove(path);
 }
 

@@ -56,16 +56,22 @@ TEST(TokenFile, ValidationIsTheEndOfTheFile) {
   const TempFolder folder;
   write_tokens(folder / "x.u16", std::vector<int32_t>(101, 7));
   const TokenFile file(folder / "x.u16");  // 50 samples of 2
-  const SampleSplit split = file.split(2, 0.1);
+  const SampleSplit split = file.split(2, {0.7, 0.1, 0.2});
   EXPECT_EQ(split.train.first, 0);
-  EXPECT_EQ(split.train.count, 45);
-  EXPECT_EQ(split.valid.first, 45);
+  EXPECT_EQ(split.train.count, 35);
+  EXPECT_EQ(split.valid.first, 35);
   EXPECT_EQ(split.valid.count, 5);
-  EXPECT_EQ(file.split(2, 0.).valid.count, 0);
-  EXPECT_EQ(file.split(2, 1e-9).valid.count, 1);
-  EXPECT_THAT(error_of([&] { file.split(100, 0.1); }), HasSubstr("leave none to train on"));
-  EXPECT_THAT(error_of([&] { file.split(101, 0.1); }), HasSubstr("a sample needs"));
-  EXPECT_THAT(error_of([&] { file.split(2, 1.); }), HasSubstr("should be in [0, 1)"));
+  EXPECT_EQ(split.test.first, 40);
+  EXPECT_EQ(split.test.count, 10);
+  EXPECT_EQ(file.split(2, {1, 0, 0}).train.count, 50);
+  EXPECT_EQ(file.split(2, {1 - 1e-9, 1e-9, 0}).valid.count, 1);
+  EXPECT_EQ(file.split(2, {0.5, 0, 0.5}).train.count, 25) << "the test's share is not trained on";
+  EXPECT_THAT(error_of([&] {
+                file.split(100, {0.9, 0.1, 0});
+              }),
+              HasSubstr("leave none to train on"));
+  EXPECT_THAT(error_of([&] { file.split(101, {0.9, 0.1, 0}); }), HasSubstr("a sample needs"));
+  EXPECT_THAT(error_of([&] { file.split(2, {0, 1.5, 0}); }), HasSubstr("should be in [0, 1]"));
 }
 
 TEST(TokenFile, ACutFileIsRefused) {

@@ -1,15 +1,15 @@
-// Whole models against PyTorch (the transformers library): tests/data/oracle/README.md says what the files
-// hold. Tolerances: in f64 only the order of additions differs; in f32 the bounds are those the project
-// promises (1e-5 for logits, loss and gradients, 1e-4 along 50 optimizer steps); PyTorch's own distance
-// between f32 and f64, stored in the files, is up to 3e-6.
+// Whole models against PyTorch (the transformers library): tests/data/oracle/README.md says what
+// the files hold. Tolerances: in f64 only the order of additions differs; in f32 the bounds are
+// those the project promises (1e-5 for logits, loss and gradients, 1e-4 along 50 optimizer steps);
+// PyTorch's own distance between f32 and f64, stored in the files, is up to 3e-6.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 #include <sstream>
 
-#include "base/options.h"
 #include "base/option_binder.h"
+#include "base/options.h"
 #include "checkpoint/one_file.h"
 #include "checkpoint/safetensors.h"
 #include "support/gradients.h"
@@ -81,9 +81,11 @@ struct Oracle {
 
   // Global rows of doubles into a local tensor of any dtype.
   static void fill(const Parameter& parameter, const std::vector<double>& wide, Tensor& local) {
-    const Tensor global = from_values(wide, parameter.spec().global_shape, local.dtype(), test_device());
+    const Tensor global =
+        from_values(wide, parameter.spec().global_shape, local.dtype(), test_device());
     from_global(parameter,
-                std::span(static_cast<const std::byte*>(global.raw()), size_t(global.bytes())), local);
+                std::span(static_cast<const std::byte*>(global.raw()), size_t(global.bytes())),
+                local);
   }
 
   std::vector<double> gradient(const Parameter& parameter) const {
@@ -125,10 +127,12 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   SCOPED_TRACE(family);
   Oracle oracle(family, dtype);
   const std::string wide = dtype == DType::f64 ? "64" : "";
-  const Batch batch{.tokens = tokens_of(values<int64_t>(oracle.file.at("tokens")), oracle.b, oracle.s),
-                    .labels = tokens_of(values<int64_t>(oracle.file.at("labels")), oracle.b, oracle.s)};
+  const Batch batch{
+      .tokens = tokens_of(values<int64_t>(oracle.file.at("tokens")), oracle.b, oracle.s),
+      .labels = tokens_of(values<int64_t>(oracle.file.at("labels")), oracle.b, oracle.s)};
   const auto labels = values<int64_t>(oracle.file.at("labels"));
-  const double n = double(std::count_if(labels.begin(), labels.end(), [](int64_t x) { return x >= 0; }));
+  const double n =
+      double(std::count_if(labels.begin(), labels.end(), [](int64_t x) { return x >= 0; }));
 
   // Logits come out as [s, b, v], the file has [b, s, v].
   const Tensor hidden = oracle.model->hidden(batch.tokens, {.training = false});
@@ -142,7 +146,8 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
         reordered[(j * oracle.s + i) * v + c] = logits[(i * oracle.b + j) * v + c];
   EXPECT_LE(worst(reordered, expected), tolerance) << "logits";
 
-  const Tensor scale = from_values(std::vector<double>{1 / n}, {1}, acc_dtype(dtype), test_device());
+  const Tensor scale =
+      from_values(std::vector<double>{1 / n}, {1}, acc_dtype(dtype), test_device());
   const Tensor one = from_values(std::vector<double>{1}, {1}, acc_dtype(dtype), test_device());
   oracle.store->begin_step();
   const LmLoss loss = oracle.model->loss(batch, scale, {.training = false});
@@ -157,7 +162,8 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   }
 }
 
-const char* const kFamilies[] = {"gpt2", "llama3", "qwen3", "gemma2", "mistral", "qwen2", "gemma1", "gemma3"};
+const char* const kFamilies[] = {"gpt2",    "llama3", "qwen3",  "gemma2",
+                                 "mistral", "qwen2",  "gemma1", "gemma3"};
 
 TEST(Oracle, ModelsInDoublePrecisionEqualPyTorchs) {
   for (const char* family : kFamilies) expect_model_matches(family, DType::f64, 1e-10);
@@ -175,7 +181,8 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
   const auto tokens = values<int64_t>(oracle.file.at("train_tokens"));
   const auto labels = values<int64_t>(oracle.file.at("train_labels"));
   const std::string wide = dtype == DType::f64 ? "64" : "";
-  const auto losses = doubles(oracle.file.at("losses" + wide)), norms = doubles(oracle.file.at("grad_norms" + wide));
+  const auto losses = doubles(oracle.file.at("losses" + wide)),
+             norms = doubles(oracle.file.at("grad_norms" + wide));
   const int64_t plane = oracle.b * oracle.s;
   for (int64_t i = 0; i < 50; ++i) {
     const auto part = [&](const std::vector<int64_t>& all) {
@@ -185,9 +192,13 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
     const auto n = std::count_if(mine.begin(), mine.end(), [](int64_t x) { return x >= 0; });
     const Batch batch{.tokens = part(tokens), .labels = part(labels)};
     step.run(std::span(&batch, 1), n, /*first_sample=*/0,
-             {.iteration = i + 1, .update = i + 1, .lr = *oracle.optim.lr, .weight_decay = oracle.optim.weight_decay});
+             {.iteration = i + 1,
+              .update = i + 1,
+              .lr = *oracle.optim.lr,
+              .weight_decay = oracle.optim.weight_decay});
     const StepResults results = step.collect();
-    ASSERT_NEAR(results.loss_sum / results.tokens, losses[i], tolerance * losses[i]) << "step " << i;
+    ASSERT_NEAR(results.loss_sum / results.tokens, losses[i], tolerance * losses[i])
+        << "step " << i;
     ASSERT_NEAR(results.grad_norm, norms[i], 10 * tolerance * norms[i]) << "step " << i;
   }
 }

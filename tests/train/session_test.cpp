@@ -121,8 +121,11 @@ TEST(Session, AnOverflowSkipsTheUpdateOnTheDevice) {
   train(session, 0, 1);
   const auto before = state_bytes(session);
   session.train_batches.load(6);
-  session.step.run(session.train_batches,
-                   {.iteration = 2, .update = 2, .lr = 1e-3, .loss_scale = 4294967296.0 * 65536, .sticky_skip = false});
+  session.step.run(session.train_batches, {.iteration = 2,
+                                           .update = 2,
+                                           .lr = 1e-3,
+                                           .loss_scale = 4294967296.0 * 65536,
+                                           .sticky_skip = false});
   const StepResults results = session.step.collect();
   EXPECT_TRUE(results.nonfinite);
   EXPECT_TRUE(results.skipped);
@@ -161,7 +164,8 @@ TEST(Session, MemoryIsFlatOverAThousandSteps) {
   Runtime runtime({.threads = 1});
   Session session(config, runtime.device());
   train(session, 0, 100);
-  const int64_t before = resident_bytes(), allocations = runtime.allocator().report().source_allocations;
+  const int64_t before = resident_bytes(),
+                allocations = runtime.allocator().report().source_allocations;
   train(session, 100, 1100);
   EXPECT_EQ(runtime.allocator().report().source_allocations, allocations);
   // A leak of one small object a step would be 64 kB; the heap itself may move by a few pages.

@@ -37,7 +37,8 @@ inline RunConfig tiny_run() {
 }
 
 // The losses of iterations first + 1 .. last.
-inline std::vector<double> train(Session& session, int64_t first, int64_t last, double loss_scale = 1) {
+inline std::vector<double> train(Session& session, int64_t first, int64_t last,
+                                 double loss_scale = 1) {
   std::vector<double> losses;
   for (int64_t i = first; i < last; ++i) {
     session.train_batches.load(i * session.config.train.global_batch());

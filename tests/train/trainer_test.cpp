@@ -65,7 +65,98 @@ TEST(Trainer, TwentyIterationsEqualTenSavedAndTenResumed) {
     EXPECT_EQ(resumed.state.consumed_samples, 120);
     EXPECT_TRUE(all.bytes == resumed.bytes) << "bf16: " << bf16;
     EXPECT_EQ(all.loss, resumed.loss);
+    EXPECT_EQ(all.state.consumed_valid_samples, resumed.state.consumed_valid_samples);
   }
+}
+
+TEST(Trainer, ValidationGoesOnWhereTheCheckpointLeftIt) {
+  const TempFolder folder;
+  RunConfig whole = with_schedule(10), first = with_schedule(10), second = with_schedule(10);
+  for (RunConfig* config : {&whole, &first, &second}) {
+    config->train.save = (folder / "a").string();
+    config->train.save_interval = 5;  // the same iterations as the evaluations
+    config->train.metrics_file = (folder / "metrics").string();
+  }
+  whole.train.save = (folder / "b").string();
+  whole.train.metrics_file = (folder / "whole").string();
+  first.train.exit_interval = 5;
+  second.train.load = second.train.save;
+  run(whole);
+  run(first);
+  run(second);
+  EXPECT_EQ(read_losses(folder / "whole").validation, read_losses(folder / "metrics").validation);
+  EXPECT_EQ(read_losses(folder / "whole").train, read_losses(folder / "metrics").train);
+}
+
+TEST(Trainer, AnotherBatchSizeGoesOnWithTheNextSample) {
+  const TempFolder folder;
+  RunConfig first = with_schedule(20), second = with_schedule(20);
+  first.train.exit_interval = 3;  // 18 samples
+  first.train.save = folder.path();
+  run(first);
+  second.train.load = folder.path();
+  second.train.global_batch_size = 2;
+  second.train.train_iters = 6;
+  EXPECT_EQ(run(second).state.consumed_samples, 18 + 3 * 2);
+}
+
+TEST(Trainer, FinetuningStartsWithTheConfiguredLossScale) {
+  const TempFolder folder;
+  RunConfig first = tiny_run(), second = tiny_run();
+  first.train.fp16 = second.train.fp16 = true;
+  first.train.train_iters = 2;
+  second.train.train_iters = 1;
+  first.train.save = folder.path();
+  run(first);
+  second.train.load = folder.path();
+  second.train.finetune = true;
+  second.optim.initial_loss_scale = 512;
+  EXPECT_EQ(run(second).state.scaler.scale, 512);
+  second.train.finetune = false;
+  second.train.train_iters = 3;
+  second.optim.loss_scale = 128;
+  EXPECT_EQ(run(second).state.scaler.scale, 128) << "a fixed scale is the flag's";
+}
+
+TEST(Trainer, WeightsOfAnotherPrecisionCanBeFinetuned) {
+  const TempFolder folder;
+  RunConfig first = tiny_run(), second = tiny_run();
+  first.train.train_iters = 2;
+  first.train.save = folder.path();
+  run(first);
+  second.train.load = folder.path();
+  second.train.bf16 = second.train.finetune = true;
+  second.train.train_iters = 1;
+  EXPECT_EQ(run(second).state.iteration, 1);
+  second.train.finetune = false;
+  EXPECT_NE(testing::error_of([&] { run(second); }).find("the file has F32"), std::string::npos);
+}
+
+TEST(Trainer, AResumedRunMustBeTheSameModelAndSchedule) {
+  const TempFolder folder;
+  RunConfig first = tiny_run(), second = tiny_run();
+  first.train.train_iters = 2;
+  first.train.save = folder.path();
+  first.json = R"({"rotary_base": 10000.0, "lr": 0.003, "seq_length": 24})";
+  run(first);
+  second.train.load = folder.path();
+  second.json = R"({"rotary_base": 500000.0, "lr": 0.001, "seq_length": 48})";
+  const std::string message = testing::error_of([&] { run(second); });
+  EXPECT_NE(message.find("--rotary-base: 10000.0 in the checkpoint, 500000.0 now"), std::string::npos) << message;
+  EXPECT_NE(message.find("--lr: 0.003 in the checkpoint, 0.001 now"), std::string::npos) << message;
+  EXPECT_EQ(message.find("--seq-length"), std::string::npos) << message;
+  second.json = R"({"rotary_base": 10000.0, "lr": 0.001})";
+  second.optim.override_opt_param_scheduler = true;
+  EXPECT_EQ(run(second).state.iteration, 20);
+}
+
+TEST(Trainer, ANanLossStopsFp16Too) {
+  RunConfig config = tiny_run();
+  config.train.fp16 = true;
+  config.optim.initial_loss_scale = 1024;
+  config.optim.lr = 1e30;
+  const std::string message = testing::error_of([&] { run(config); });
+  EXPECT_NE(message.find("the loss is"), std::string::npos) << message;
 }
 
 TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndNamesTheLastGoodState) {
@@ -79,7 +170,8 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndNamesTheLastGoodState) {
   EXPECT_NE(message.find("the last good state is iteration"), std::string::npos) << message;
   const auto saved = latest_checkpoint(folder.path());
   ASSERT_TRUE(saved.has_value());
-  EXPECT_NE(message.find(checkpoint_file(folder.path(), *saved).string()), std::string::npos) << message;
+  EXPECT_NE(message.find(checkpoint_file(folder.path(), *saved).string()), std::string::npos)
+      << message;
 }
 
 TEST(Trainer, ASignalSavesAndStops) {

@@ -17,10 +17,10 @@ struct SamplingOptions {
   uint64_t seed = 1234;
 };
 
-// Continues `prompt` by up to max_new_tokens, or until `stop` says so of a new token. The same seed gives
-// the same text. The model must be prepared for prompt and new tokens together.
-std::vector<int32_t> generate(GptModel& model, std::span<const int32_t> prompt, int64_t max_new_tokens,
-                              const SamplingOptions& options,
+// Continues `prompt` by up to max_new_tokens, or until `stop` says so of a new token. The same seed
+// gives the same text. The model must be prepared for prompt and new tokens together.
+std::vector<int32_t> generate(GptModel& model, std::span<const int32_t> prompt,
+                              int64_t max_new_tokens, const SamplingOptions& options,
                               const std::function<bool(int32_t token)>& stop = {});
 
 // One token from logits; `uniform` in (0, 1) decides.

@@ -1,0 +1,149 @@
+// Training steps on one GPU at the shapes that matter: tokens/s, MFU, peak memory, in bf16 with
+// AdamW, gradient clipping and random tokens. MFU = (6 x matmul weights + 6 x layers x seq x heads
+// x head size) x tokens/s / 989.5e12.
+//
+//   bench_gpu_train [case...] [--steps N] [--deterministic-mode]     cases: gpt2s llama1b
+//   llama8b_8L
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "core/philox.h"
+#include "train/memory_table.h"
+#include "train/session.h"
+#include "train/trainer.h"
+
+using namespace phx;
+
+namespace {
+
+struct Case {
+  const char* name;
+  int64_t layers, hidden, heads, groups, head_dim, ffn, vocab, seq, micro_batch;
+  bool tied;
+};
+
+constexpr Case kCases[] = {
+    {"gpt2s", 12, 768, 12, 12, 64, 3072, 50304, 1024, 64, true},
+    {"llama1b", 16, 2048, 32, 8, 64, 8192, 128256, 4096, 4, true},
+    {"llama8b_8L", 8, 4096, 32, 8, 128, 14336, 128256, 8192, 2, false},
+};
+
+RunConfig config_of(const Case& of) {
+  RunConfig config;
+  TransformerConfig& model = config.model;
+  model.num_layers = of.layers;
+  model.hidden_size = of.hidden;
+  model.num_attention_heads = of.heads;
+  model.group_query_attention = of.groups != of.heads;
+  model.num_query_groups = of.groups;
+  model.kv_channels = of.head_dim;
+  model.ffn_hidden_size = of.ffn;
+  model.vocab_size = of.vocab;
+  model.seq_length = model.max_position_embeddings = of.seq;
+  model.untie_embeddings_and_output_weights = !of.tied;
+  model.position_embedding_type = PositionEmbedding::rope;
+  model.rotary_base = 500000;
+  model.normalization = Normalization::RMSNorm;
+  model.swiglu = true;
+  model.add_bias_linear = false;
+  model.attention_dropout = model.hidden_dropout = 0;
+  config.train.micro_batch_size = of.micro_batch;
+  config.train.bf16 = true;
+  config.train.train_iters = 1000;
+  config.optim.lr = 1e-4;
+  config.data.mock_data = true;
+  return config;
+}
+
+double mfu(const Case& of, double tokens_per_second) {
+  const double attention = double(of.hidden) * (of.heads + 2 * of.groups) * of.head_dim +
+                           double(of.heads) * of.head_dim * of.hidden;
+  const double weights =
+      of.layers * (attention + 3.0 * of.hidden * of.ffn) + double(of.vocab) * of.hidden;
+  const double per_token = 6 * weights + 6.0 * of.layers * of.seq * of.heads * of.head_dim;
+  return per_token * tokens_per_second / 989.5e12;
+}
+
+// Random tokens: text that can be learned would shrink the gradients, and with them the card's
+// power.
+class RandomTokens : public SampleSource {
+ public:
+  explicit RandomTokens(int64_t vocab) : vocab_(vocab) {}
+  void sample(int64_t index, std::span<int32_t> out) const override {
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = int32_t(philox4x32(philox_key(1, 0, 0), uint32_t(index), uint32_t(i), 0, 0).x[0] %
+                       vocab_);
+  }
+  std::string description() const override { return "random tokens"; }
+
+ private:
+  int64_t vocab_;
+};
+
+void run(const Case& of, int steps, bool deterministic) {
+  Runtime runtime({.kind = DeviceKind::cuda, .deterministic = deterministic});
+  const RunConfig config = config_of(of);
+  Sources sources(config);
+  sources.train = std::make_shared<RandomTokens>(of.vocab);
+  Session session(config, sources, runtime.device());
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start;
+  double loss = 0;
+  constexpr int kWarmUp =
+      5;  // the arena is packed after two steps, plans and algorithms are chosen in the first
+  for (int i = 0; i < kWarmUp + steps; ++i) {
+    if (i == kWarmUp) {
+      while (session.step.pending() > 0) session.step.collect();
+      runtime.synchronize();
+      start = Clock::now();
+    }
+    session.train_batches.load(int64_t{i} * of.micro_batch);
+    session.step.run(session.train_batches,
+                     {.iteration = i + 1, .update = i + 1, .lr = 1e-4, .weight_decay = 0.1});
+    if (session.step.pending() > 1) {
+      const StepResults results = session.step.collect();
+      loss = results.loss_sum / results.tokens;
+    }
+  }
+  runtime.synchronize();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / steps;
+  const double rate = double(of.micro_batch * of.seq) / seconds;
+  const MemoryReport memory = runtime.allocator().report();
+  std::printf(
+      "%-12s %8.1f ms  %9.0f tok/s  MFU %5.1f%%  peak %6.1f GiB  reserved %6.1f GiB  replayed %lld "
+      " loss %.3f\n",
+      of.name, seconds * 1e3, rate, 100 * mfu(of, rate), double(memory.peak_total) / (1 << 30),
+      double(memory.reserved) / (1 << 30), static_cast<long long>(memory.replayed_steps), loss);
+  std::printf("%s\n", memory_table(memory).c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::vector<std::string> names;
+  int steps = 20;
+  bool deterministic = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
+      steps = std::atoi(argv[++i]);
+    } else if (std::strcmp(argv[i], "--deterministic-mode") == 0) {
+      deterministic = true;
+    } else {
+      names.emplace_back(argv[i]);
+    }
+  }
+  for (const Case& of : kCases) {
+    bool wanted = names.empty();
+    for (const std::string& name : names) wanted |= name == of.name;
+    if (wanted) run(of, steps, deterministic);
+  }
+  return 0;
+} catch (const Error& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
+}
