@@ -25,7 +25,7 @@ std::span<const LackingOption> lacking_options() {
       {"--data-cache-path", files, sources,
        [](Options o) { return !o.data.data_cache_path.empty(); }},
 
-      {"--tokenizer-type", tokenizer, ids,
+      {"--tokenizer-type", "only ByteTokenizer and NullTokenizer are there yet", ids,
        [](Options o) {
          const std::string& type = o.data.tokenizer_type;
          return !type.empty() && type != "ByteTokenizer" && type != "NullTokenizer";

@@ -153,10 +153,6 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
       }
     }
   }
-  if (values.optim.override_opt_param_scheduler) {
-    report.implied.emplace_back("--override-opt-param-scheduler",
-                                "on resume the given schedules always win");
-  }
   if (values.parallel.sequence_parallel && values.parallel.tensor_model_parallel_size == 1) {
     report.implied.emplace_back("--sequence-parallel", "there is nothing to cut at TP 1");
   }

@@ -106,7 +106,7 @@ TEST(TrainConfig, AbsurdCountsAreRefused) {
   EXPECT_EQ(parse({"--train-iters", "2147483648"})[0].text,
             "--train-iters 2147483648 should be between 0 and 2147483647");
   EXPECT_EQ(parse({"--train-samples", "1000000000000001"})[0].text,
-            "--train-samples 1000000000000001 should be between 1 and 1000000000000000");
+            "--train-samples 1000000000000001 should be between 1 and 1e+15");
 }
 
 TEST(TrainConfig, OffSwitchesKeepMegatronsNames) {

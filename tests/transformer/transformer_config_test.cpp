@@ -264,7 +264,8 @@ TEST(TransformerConfig, AbsurdSizesAreRefused) {
 }
 
 TEST(TransformerConfig, ParametersStayBelowTwoToTheFortyFifth) {
-  // A layer has 4 h^2 weights in attention and 8 h^2 in the MLP: 12 * 2^40 at h = 2^20.
+  // A layer has 4 h^2 weights in attention and 8 h^2 in the MLP: 12 * 2^40 at h = 2^20. Beside the
+  // layers there are 128 rows for the padded vocabulary and 32 for positions.
   const std::vector<std::string> wide = {"--hidden-size", "1048576", "--num-layers"};
   std::vector<std::string> two = wide, three = wide;
   two.push_back("2");
@@ -273,7 +274,7 @@ TEST(TransformerConfig, ParametersStayBelowTwoToTheFortyFifth) {
   const Problem problem = problem_of(three);
   EXPECT_EQ(problem.text,
             "--num-layers 3 of --hidden-size 1048576 and --ffn-hidden-size 4194304 make about "
-            "3.95825e+13 parameters; a model has fewer than 2^45, about 3.5e13");
+            "3.95826e+13 parameters; a model has fewer than 2^45, about 3.5e13");
   EXPECT_EQ(problem.hint, "up to 2 such layers fit");
   EXPECT_EQ(problem_of({"--hidden-size", "1048576", "--num-layers", "100000",
                         "--num-attention-heads", "1048576", "--kv-channels", "1048576"})
