@@ -82,12 +82,11 @@ TEST(PretrainOptions, TheTokensOfARunCanBeCounted) {
 TEST(PretrainOptions, WhatHoldsAnywayIsTakenWithoutEffect) {
   const ParseResult result =
       parse_pretrain(small({"--train-iters", "1", "--exit-signal-handler", "--log-throughput",
-                            "--sgd-momentum", "0.9", "--override-opt-param-scheduler"}));
+                            "--sgd-momentum", "0.9"}));
   ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
   Texts flags;
   for (const auto& [flag, why] : result.report.implied) flags.push_back(flag);
-  EXPECT_EQ(flags, (Texts{"--exit-signal-handler", "--log-throughput", "--sgd-momentum 0.9",
-                          "--override-opt-param-scheduler"}));
+  EXPECT_EQ(flags, (Texts{"--exit-signal-handler", "--log-throughput", "--sgd-momentum 0.9"}));
 }
 
 TEST(PretrainOptions, ChecksumsAndOtherOptimizersAreRefused) {

@@ -168,8 +168,10 @@ TEST(Session, MemoryIsFlatOverAThousandSteps) {
                 allocations = runtime.allocator().report().source_allocations;
   train(session, 100, 1100);
   EXPECT_EQ(runtime.allocator().report().source_allocations, allocations);
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory aside on purpose
   // A leak of one small object a step would be 64 kB; the heap itself may move by a few pages.
   EXPECT_LE(resident_bytes() - before, 64 * 1024);
+#endif
 }
 
 void expect_meta_equals_cpu(RunConfig config) {
