@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to a trained model: packages, build, a corpus of stories and sums, a Llama of 3 million
+# From nothing to a trained model: packages, build, a corpus of stories and sums, a Llama of 1.6 million
 # parameters, one to two minutes of training on a CPU, then text that it writes, and its loss curve.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,8 +8,9 @@ scripts/build.sh release phalanx
 phalanx=build/release/phalanx
 out=${PHX_DEMO_OUT:-out/demo}
 iterations=${PHX_DEMO_ITERS:-300}
-rm -rf "$out"
 mkdir -p "$out"
+# Only what an earlier demo left here goes; anything else in the folder stays.
+rm -rf "$out"/{stories.u16,stories.txt,corpus.txt,checkpoints,events,metrics.jsonl,metrics.jsonl.old,sample.txt,loss.svg}
 
 echo
 echo "== a corpus from a small grammar"
@@ -38,7 +39,7 @@ $phalanx generate --load "$out/checkpoints" --samples 5 --tokens 240 --temperatu
 
 entropy=$(sed -n 's/.*entropy[^0-9]*\([0-9.]*\).*/\1/p' "$out/corpus.txt" | head -1)
 $phalanx plot --metrics "$out/metrics.jsonl" --output "$out/loss.svg" \
-  --title "A Llama of 2 million parameters on stories and sums" --reference "unigram entropy=$entropy"
+  --title "A Llama of 1.6 million parameters on stories and sums" --reference "unigram entropy=$entropy"
 
 echo
 echo "== where it all is"

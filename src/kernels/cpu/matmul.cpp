@@ -1,7 +1,6 @@
 #include "kernels/matmul.h"
 
-#include <cblas.h>
-
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/matmul_blocks.h"
 
@@ -54,23 +53,8 @@ struct Matrix {
 template <class T>
 void multiply(const Matrix<T>& a, const Matrix<T>& b, int64_t k, T alpha, T beta, T* c,
               int64_t c_stride, const Tile& tile) {
-  // BLAS on an idle machine would start its own threads, which spin and fight with ours.
-  static const bool once = (openblas_set_num_threads(1), true);
-  (void)once;
-  const auto op = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
-  const auto m = narrow<blasint>(tile.i1 - tile.i0), n = narrow<blasint>(tile.j1 - tile.j0);
-  const T* a_at = a.at(tile.i0, 0);
-  const T* b_at = b.at(0, tile.j0);
-  T* c_at = c + tile.i0 * c_stride + tile.j0;
-  // A stride is at least 1 to BLAS, even where there is nothing to step over.
-  const auto stride = [](int64_t s) { return narrow<blasint>(std::max<int64_t>(s, 1)); };
-  if constexpr (std::is_same_v<T, double>) {
-    cblas_dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), m, n, narrow<blasint>(k), alpha,
-                a_at, stride(a.stride), b_at, stride(b.stride), beta, c_at, stride(c_stride));
-  } else {
-    cblas_sgemm(CblasRowMajor, op(a.transposed), op(b.transposed), m, n, narrow<blasint>(k), alpha,
-                a_at, stride(a.stride), b_at, stride(b.stride), beta, c_at, stride(c_stride));
-  }
+  gemm(tile.i1 - tile.i0, tile.j1 - tile.j0, k, alpha, {a.at(tile.i0, 0), a.stride, a.transposed},
+       {b.at(0, tile.j0), b.stride, b.transposed}, beta, c + tile.i0 * c_stride + tile.j0, c_stride);
 }
 
 template <class T>
