@@ -96,6 +96,16 @@ void compare_options(const SafetensorsFile& file, const RunConfig& config, bool 
       return !(key.starts_with("lr") || key == "min_lr" ||
                key.find("weight_decay") != std::string::npos);
     });
+    // Without a length of its own the decay ends with the run.
+    const bool follows = now.value("lr_decay_style", "") != "constant" &&
+                         !config.optim.lr_decay_iters && !config.optim.lr_decay_samples;
+    for (const char* key : {"train_iters", "train_samples"}) {
+      if (!follows || !before.contains(key) || !now.contains(key) || before[key] == now[key])
+        continue;
+      different +=
+          str_cat("\n  the run's length, which the learning rate follows: ", text_of(before[key]),
+                  " in the checkpoint, ", text_of(now[key]), " now");
+    }
   }
   PHX_CHECK(different.empty(), file.path().string(), " was made with other options:", different,
             "\n  hint: give the same, or --finetune to take weights only, or "

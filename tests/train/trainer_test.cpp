@@ -137,14 +137,22 @@ TEST(Trainer, AResumedRunMustBeTheSameModelAndSchedule) {
   RunConfig first = tiny_run(), second = tiny_run();
   first.train.train_iters = 2;
   first.train.save = folder.path();
-  first.json = R"({"rotary_base": 10000.0, "lr": 0.003, "seq_length": 24})";
+  first.json = R"({"rotary_base": 10000.0, "lr": 0.003, "seq_length": 24, "train_iters": 20})";
   run(first);
   second.train.load = folder.path();
   second.json = R"({"rotary_base": 500000.0, "lr": 0.001, "seq_length": 48})";
   const std::string message = testing::error_of([&] { run(second); });
-  EXPECT_NE(message.find("--rotary-base: 10000.0 in the checkpoint, 500000.0 now"), std::string::npos) << message;
+  EXPECT_NE(message.find("--rotary-base: 10000.0 in the checkpoint, 500000.0 now"),
+            std::string::npos)
+      << message;
   EXPECT_NE(message.find("--lr: 0.003 in the checkpoint, 0.001 now"), std::string::npos) << message;
   EXPECT_EQ(message.find("--seq-length"), std::string::npos) << message;
+  second.json =
+      R"({"rotary_base": 10000.0, "lr": 0.003, "train_iters": 40, "lr_decay_style": "linear"})";
+  const std::string longer = testing::error_of([&] { run(second); });
+  EXPECT_NE(longer.find("which the learning rate follows: 20 in the checkpoint, 40 now"),
+            std::string::npos)
+      << longer;
   second.json = R"({"rotary_base": 10000.0, "lr": 0.001})";
   second.optim.override_opt_param_scheduler = true;
   EXPECT_EQ(run(second).state.iteration, 20);
