@@ -42,6 +42,8 @@ function(phx_room name)
     target_compile_definitions(${name}_test PRIVATE PHX_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                                     PHX_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_link_libraries(${name}_test PRIVATE phx_${name} GTest::gtest_main)
+    # Tests are compiled quickly rather than well: what they test is optimised.
+    target_compile_options(${name}_test PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
     if(PHX_CUDA)
       target_compile_definitions(${name}_test PRIVATE PHX_HAVE_CUDA)
     endif()
