@@ -10,9 +10,9 @@ namespace phx {
 
 namespace {
 
-// On cpu: with fewer rows the weight and its gradient are read too often (64 rows reached 82% of a
-// large product's rate, 256 and more 93%), with many more a chunk leaves the last cache between the
-// products and the softmax.
+// On cpu: with few rows the weight and its gradient are read too often (one thread, v = 32000: 64
+// rows reached 82% of a large product's rate, 128 and 256 reached 93%). 512 was the best of 256,
+// 512 and 1024 in whole training steps, on a machine too noisy to call that settled.
 constexpr int64_t kCpuRows = 512;
 constexpr int64_t kRowStep = 64;  // the rows of a GEMM's tile
 
