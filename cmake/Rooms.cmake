@@ -1,10 +1,11 @@
-# base < core < kernels < ops < nn < parallel < transformer < models
+# base < core < {kernels, comm} < ops < nn < parallel < transformer < models
 # beside them   data: core   optim: parallel   checkpoint: optim
 # on top        train: all of these   cli: everything
 phx_room(base LINK fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp Threads::Threads)
 phx_room(core DEPENDS base)
 phx_room(kernels DEPENDS core LINK OpenBLAS::OpenBLAS)
-phx_room(ops DEPENDS kernels)
+phx_room(comm DEPENDS core)
+phx_room(ops DEPENDS kernels comm)
 phx_room(nn DEPENDS ops)
 phx_room(parallel DEPENDS nn)
 phx_room(transformer DEPENDS parallel)

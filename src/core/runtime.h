@@ -21,8 +21,22 @@ enum class DeviceKind : uint8_t { cpu, cuda, meta };
 const char* name(DeviceKind kind);
 
 // Named lanes of work. Work on one stream runs in order; on cpu and meta every stream runs inline.
-enum class StreamName : uint8_t { compute, h2d, d2h, tp, cp, ep, dp, pp };
-inline constexpr int kNumStreams = 8;
+// Pipeline messages have one for each direction and end: a message that waits for its peer holds up
+// none of another kind.
+enum class StreamName : uint8_t {
+  compute,
+  h2d,
+  d2h,
+  tp,
+  cp,
+  ep,
+  dp,
+  pp_forward_in,
+  pp_forward_out,
+  pp_backward_in,
+  pp_backward_out
+};
+inline constexpr int kNumStreams = 11;
 
 class Runtime;
 
