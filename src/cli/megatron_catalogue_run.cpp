@@ -74,9 +74,9 @@ std::span<const CatalogueGroup> run_catalogue() {
 
       // Optimizers.
       {.kind = kRefused,
-       .reason = "all parameters share one learning rate in this build",
-       .hint = "leave it out, and --lr and --min-lr hold for all",
-       .values = "decoupled-lr decoupled-min-lr head-lr-mult"},
+       .reason = "a classification head, which this belongs to, is not in this build",
+       .hint = "for the embedding and the output layer use --decoupled-lr",
+       .values = "head-lr-mult=1|1.0"},
       {.kind = kRefused,
        .reason = "this optimizer is not in this build yet",
        .hint = "use --optimizer adam",

@@ -30,8 +30,10 @@ ParameterStore::ParameterStore(Module& model, Device device, const StoreOptions&
   int64_t total = 0;
   for (Parameter* parameter : parameters_) {
     const int64_t size = round_up(parameter->local_shape().numel(), kAlignment);
-    if (runs_.empty() || runs_.back().decays != parameter->decays())
-      runs_.push_back({.offset = total, .count = 0, .decays = parameter->decays()});
+    const bool decays = parameter->decays();
+    const bool decoupled = options.decoupled && options.decoupled(parameter->name());
+    if (runs_.empty() || runs_.back().decays != decays || runs_.back().decoupled != decoupled)
+      runs_.push_back({.offset = total, .count = 0, .decays = decays, .decoupled = decoupled});
     runs_.back().count += size;
     offsets_.push_back(total);
     total += size;

@@ -18,12 +18,15 @@ struct StoreOptions {
   bool initialize = true;
   // Vectors that decay although norms and biases do not, by name.
   std::function<bool(const std::string& name)> also_decays = {};
+  // Parameters whose learning rate has a schedule of its own, by name.
+  std::function<bool(const std::string& name)> decoupled = {};
 };
 
-// A contiguous range of the flat buffers whose parameters share a weight decay.
+// A contiguous range of the flat buffers whose parameters share a weight decay and a learning rate.
 struct FlatRun {
   int64_t offset = 0, count = 0;  // elements
   bool decays = false;
+  bool decoupled = false;
 };
 
 class ParameterStore {

@@ -122,7 +122,8 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device)
       store(model, device,
             {.dtype = model_dtype(run.train.precision()),
              .seed = uint64_t(run.train.seed),
-             .also_decays = decays_beside_matrices(run.optim)}),
+             .also_decays = decays_beside_matrices(run.optim),
+             .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr}),
       optimizer(store, run.optim),
       step(model, store, optimizer, run.optim, uint64_t(run.train.seed)),
       train_batches(loader(run, sources.train ? sources.train : sources.valid, device)) {

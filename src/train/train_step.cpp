@@ -56,7 +56,8 @@ void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_
   PlannedStep planned(runtime, "train");
   StepValues values =
       step_values(settings.update, config_.adam_beta1, config_.adam_beta2, double(tokens));
-  values.lr = values.decoupled_lr = settings.lr;
+  values.lr = settings.lr;
+  values.decoupled_lr = settings.decoupled_lr.value_or(settings.lr);
   values.weight_decay = settings.weight_decay;
   values.loss_scale = settings.loss_scale;
   scalars_.begin_step(values);

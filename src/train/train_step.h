@@ -20,7 +20,9 @@ namespace phx {
 struct StepSettings {
   int64_t iteration = 1;  // from 1: the step that random numbers are keyed by
   int64_t update = 1;     // from 1: Adam's count of updates, this one included
-  double lr = 0, weight_decay = 0;
+  double lr = 0;
+  std::optional<double> decoupled_lr = {};  // of embedding and output layer; lr if unset
+  double weight_decay = 0;
   double loss_scale = 1;
   bool sticky_skip = true;
 };

@@ -121,6 +121,8 @@ void Trainer::iterate() {
                     {.iteration = enqueued_ + 1,
                      .update = state_.updates + under_way + 1,
                      .lr = learning_rate(session_.config.optim, lengths_, scheduled),
+                     .decoupled_lr =
+                         decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
                      .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
                      .loss_scale = scaler_.scale(),
                      .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic()});
@@ -214,6 +216,10 @@ IterationReport Trainer::make_report() {
       .loss_scale = scaler_.scale(),
       .grad_norm = last_grad_norm_,
       .tokens_per_second = tokens_per_iteration() / seconds};
+  if (session_.config.optim.decoupled_lr) {
+    report.decoupled_learning_rate =
+        decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples);
+  }
   if (peak_flops_) report.mfu = flops_per_second / *peak_flops_;
   return report;
 }

@@ -104,6 +104,18 @@ TEST(ParameterStore, PutsDecayedParametersIntoOneRun) {
   EXPECT_EQ(also.parameters()[2]->name(), "bias");
 }
 
+TEST(ParameterStore, ARunEndsWhereTheLearningRateIsAnother) {
+  TwoKinds module;
+  ParameterStore store(module, test_device(),
+                       {.decoupled = [](const std::string& name) { return name == "bias"; }});
+  ASSERT_EQ(store.runs().size(), 3u);  // matrix | norm | bias
+  EXPECT_FALSE(store.runs()[1].decoupled);
+  EXPECT_TRUE(store.runs()[2].decoupled);
+  EXPECT_FALSE(store.runs()[2].decays);
+  EXPECT_EQ(store.runs()[2].offset, store.offset_of(2));
+  EXPECT_EQ(store.runs()[2].offset + store.runs()[2].count, store.weights().numel());
+}
+
 TEST(ParameterStore, NamesAParameterThatDoesNotExist) {
   TwoKinds module;
   ParameterStore store(module, test_device(), {});

@@ -67,6 +67,19 @@ TEST(Schedule, ConstantStaysAtThePeakAfterWarmup) {
   expect_rate(c, 5000, 3e-4);
 }
 
+TEST(Schedule, TheSecondLearningRateHasItsOwnEndsOnTheSameCurve) {
+  auto c = config(LrDecayStyle::linear);
+  EXPECT_EQ(decoupled_learning_rate(c, kLengths, 550), learning_rate(c, kLengths, 550));
+  c.decoupled_lr = 5e-4;
+  c.decoupled_min_lr = 1e-4;
+  EXPECT_NEAR(decoupled_learning_rate(c, kLengths, 50), 2.5e-4, 1e-15);
+  EXPECT_NEAR(decoupled_learning_rate(c, kLengths, 550), 3e-4, 1e-15);
+  EXPECT_EQ(decoupled_learning_rate(c, kLengths, 1001), 1e-4);
+  expect_rate(c, 550, 1.65e-4);  // the first is as it was
+  c.decoupled_min_lr = {};
+  EXPECT_EQ(decoupled_learning_rate(c, kLengths, 1001), 3e-5) << "--min-lr holds for both";
+}
+
 TEST(Schedule, WeightDecayRisesFromStartToEnd) {
   OptimizerConfig c;
   c.start_weight_decay = 0.0;
