@@ -11,6 +11,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
        .switches =
            "use-distributed-optimizer overlap-grad-reduce overlap-param-gather "
            "overlap-param-gather-with-optimizer-step no-overlap-p2p-communication "
+           "overlap-p2p-communication "
            "overlap-p2p-communication-warmup-flush use-tp-pp-dp-mapping "
            "defer-embedding-wgrad-compute disable-gloo-process-groups use-sharp "
            "ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "

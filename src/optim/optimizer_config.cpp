@@ -63,10 +63,10 @@ void check_decoupled(const OptionSet& options, Problems& problems) {
   const std::string floor = own_floor ? "decoupled-min-lr" : "min-lr";
   const auto least = options.number(floor);
   if (!peak || !least || *least <= *peak) return;
-  problems.push_back({ProblemKind::rule, "--" + floor,
-                      str_cat(shown(options, floor), " is more than ",
-                              shown(options, "decoupled-lr")),
-                      str_cat("--decoupled-min-lr of 0 to ", *peak, " is possible")});
+  problems.push_back(
+      {ProblemKind::rule, "--" + floor,
+       str_cat(shown(options, floor), " is more than ", shown(options, "decoupled-lr")),
+       str_cat("--decoupled-min-lr of 0 to ", *peak, " is possible")});
 }
 
 // Zero is Megatron's way to say "no warm-up", so it excludes nothing.

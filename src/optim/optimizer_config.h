@@ -109,10 +109,11 @@ struct OptimizerConfig {
           Positive{});
     field("lr-wsd-decay-samples", lr_wsd_decay_samples, "the same in samples", Positive{});
     field("override-opt-param-scheduler", override_opt_param_scheduler,
-          "on resume these schedules win over the checkpoint's", Alias{"override-lr-scheduler"});
+          "on resume these schedules win over the checkpoint's",
+          Alias{"override-opt_param-scheduler"}, Alias{"override-lr-scheduler"});
     field("use-checkpoint-opt-param-scheduler", use_checkpoint_opt_param_scheduler,
           "on resume the checkpoint's schedules win over these",
-          Alias{"use-checkpoint-lr-scheduler"});
+          Alias{"use-checkpoint-opt_param-scheduler"}, Alias{"use-checkpoint-lr-scheduler"});
 
     field("weight-decay", weight_decay, "decoupled weight decay, on matrices only", NotNegative{});
     field("start-weight-decay", start_weight_decay, "weight decay at the first iteration",

@@ -176,6 +176,19 @@ TEST(PretrainOptions, TheJsonCopyBringsTheSameOptionsBack) {
   EXPECT_THROW(PretrainOptions::from_json(odd), Error);
 }
 
+TEST(PretrainOptions, GemmaReadsFromYaml) {
+  const ParseResult result = parse_pretrain(Texts{
+      "--config", std::string(PHX_TEST_DATA) + "/configs/gemma2_2b.yaml", "--train-iters", "7"});
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  const TransformerConfig& model = result.options.model;
+  EXPECT_EQ(model.activation(), MlpActivation::geglu_tanh);
+  EXPECT_EQ(model.softmax_scale(), 1.0 / 16);
+  EXPECT_TRUE(model.layer_window(0).has_value());
+  EXPECT_FALSE(model.layer_window(1).has_value());
+  EXPECT_FALSE(model.has_linear_bias());
+  EXPECT_EQ(result.options.train.train_iters, 7);
+}
+
 TEST(PretrainOptions, HelpHasEveryGroupAndAnExample) {
   const std::string help = pretrain_help();
   for (const char* part : {"\nModel\n", "\nRanks\n", "\nRun\n", "\nOptimizer\n", "\nData\n",

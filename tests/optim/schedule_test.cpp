@@ -20,7 +20,8 @@ OptimizerConfig config(LrDecayStyle style, WsdDecayStyle wsd = WsdDecayStyle::ex
 }
 
 void expect_rate(const OptimizerConfig& c, int64_t samples, double expected) {
-  EXPECT_NEAR(learning_rate(c, kLengths, samples), expected, 1e-6 * expected) << samples;  // 7 digits given
+  EXPECT_NEAR(learning_rate(c, kLengths, samples), expected, 1e-6 * expected)
+      << samples;  // 7 digits given
 }
 
 TEST(Schedule, LinearDecayMatchesMegatron) {
