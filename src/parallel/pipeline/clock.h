@@ -39,9 +39,10 @@ Timeline simulate(const Schedule& schedule, const StepDurations& durations,
 double one_f_one_b_bubble(int stages, int micro_batches);
 double interleaved_bubble(int stages, int chunks, int micro_batches);
 // ZB-H1 with f = b = w = 1 and M >= P: every rank works 3 M. The first forward reaches rank p at p,
-// so p is its idle time before it begins; it has then P - p forwards, and the first backward comes
-// back to it at P + (P - 1 - p) + .. = 2 P - 1 - p, after P - 1 - p idle units. From there on it
-// never waits: a deferred weight_backward fills every gap. Together P - 1, a third of 1F1B's.
+// so it idles p units before it begins. It does P - p forwards, until P; the first backward starts
+// on the last rank at P and reaches rank p at P + (P - 1 - p), so it idles P - 1 - p units more.
+// From there on it never waits: a deferred weight_backward fills every gap. Together P - 1, a third
+// of 1F1B's.
 double zero_bubble_h1_bubble(int stages, int micro_batches);
 
 }  // namespace phx
