@@ -5,6 +5,7 @@ phx_room(base LINK fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp
 phx_room(core DEPENDS base)
 phx_room(kernels DEPENDS core LINK OpenBLAS::OpenBLAS)
 phx_room(comm DEPENDS core)
+include(Comm)
 phx_room(ops DEPENDS kernels comm)
 phx_room(nn DEPENDS ops)
 phx_room(parallel DEPENDS nn)

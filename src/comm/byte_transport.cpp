@@ -1,0 +1,47 @@
+#include "comm/byte_transport.h"
+
+#include <algorithm>
+#include <array>
+
+namespace phx {
+
+void ByteTransport::barrier() {
+  const std::array<std::byte, 1> token{};
+  std::array<std::byte, 1> got{};
+  for (int step = 1; step < size_; step *= 2) {
+    std::vector<ByteView> to(size_);
+    std::vector<ByteRoom> from(size_);
+    to[(rank_ + step) % size_] = token;
+    from[(rank_ + size_ - step) % size_] = got;
+    all_to_all(to, from);
+  }
+}
+
+BufferPool::Buffer BufferPool::take(size_t bytes) {
+  auto best = free_.end();
+  for (auto it = free_.begin(); it != free_.end(); ++it)
+    if (it->capacity() >= bytes && (best == free_.end() || it->capacity() < best->capacity()))
+      best = it;
+  Buffer buffer;
+  if (best != free_.end()) {
+    buffer = std::move(*best);
+    *best = std::move(free_.back());
+    free_.pop_back();
+  }
+  buffer.resize(bytes);
+  return buffer;
+}
+
+void BufferPool::give_back(Buffer buffer) {
+  if (buffer.capacity() == 0) return;
+  if (free_.size() >= kMostKept) {  // keeps the larger ones
+    auto smallest = std::min_element(free_.begin(), free_.end(), [](const auto& a, const auto& b) {
+      return a.capacity() < b.capacity();
+    });
+    if (smallest->capacity() < buffer.capacity()) *smallest = std::move(buffer);
+    return;
+  }
+  free_.push_back(std::move(buffer));
+}
+
+}  // namespace phx

@@ -1,0 +1,153 @@
+#include "comm/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include "comm/meta_world.h"
+#include "comm/thread_world.h"
+#include "core/runtime.h"
+#include "support/gradients.h"
+
+namespace phx {
+namespace {
+
+using testing::error_of;
+
+// What both ranks of a world of two say to a call.
+std::string refusal(const std::function<void(Communicator&, Device, Stream)>& call) {
+  std::string text;
+  run_thread_ranks(2, {}, [&](World& world) {
+    Runtime runtime;
+    const auto tp = world.group({0, 1}, "tp");
+    const std::string said =
+        error_of([&] { call(*tp, runtime.device(), runtime.stream(StreamName::compute)); });
+    if (world.rank() == 0) text = said;
+  });
+  return text;
+}
+
+TEST(Communicator, RefusesAFullThatDoesNotFitItsShard) {
+  EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
+              const Tensor shard = zeros({3, 4}, DType::f32, device);
+              const Tensor full = zeros({5, 4}, DType::f32, device);
+              tp.all_gather(shard, full, stream);
+            }),
+            "all_gather over tp: shard is [3, 4], so full should have 2 times its rows, but it is "
+            "[5, 4]");
+}
+
+TEST(Communicator, RefusesDifferentTypes) {
+  EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
+              tp.reduce_scatter(zeros({4}, DType::f32, device), zeros({2}, DType::bf16, device),
+                                stream);
+            }),
+            "reduce_scatter over tp: full is f32, but shard is bf16");
+}
+
+TEST(Communicator, RefusesToAddInEightBits) {
+  EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
+              tp.all_reduce(empty({4}, DType::f8e4m3, device), stream);
+            }),
+            "all_reduce over tp: f8e4m3 is not a type to add in; widen it first");
+}
+
+TEST(Communicator, RefusesAStrangersRank) {
+  EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
+              tp.send(zeros({1}, DType::f32, device), 2, stream);
+            }),
+            "send over tp: there is no rank 2 in a group of 2");
+}
+
+TEST(Communicator, RefusesRowsThatDoNotAddUp) {
+  EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
+              const int64_t rows[] = {1, 1};
+              const Tensor x = zeros({3, 2}, DType::f32, device);
+              tp.all_to_all(x, rows, x, rows, stream);
+            }),
+            "all_to_all over tp: send_rows adds up to 2 rows, but the tensor is [3, 2]");
+}
+
+TEST(Communicator, RefusesATensorOfAnotherKindOfDevice) {
+  EXPECT_EQ(refusal([](Communicator& tp, Device, Stream stream) {
+              Runtime meta({.kind = DeviceKind::meta});
+              tp.all_reduce(empty({4}, DType::f32, meta.device()), stream);
+            }),
+            "all_reduce over tp: the tensor is on meta, which this group of ranks does not "
+            "exchange");
+}
+
+TEST(World, RefusesAGroupWithoutItself) {
+  MetaWorld world(1, 4);
+  EXPECT_EQ(error_of([&] {
+              world.group({0, 2}, "tp");
+            }),
+            "group tp: rank 1 is not among its members");
+  EXPECT_EQ(error_of([&] {
+              world.group({1, 4}, "tp");
+            }),
+            "group tp: there is no rank 4 in a world of 4");
+  EXPECT_EQ(error_of([&] { world.group({1, 2, 1}, "tp"); }), "group tp: a rank is named twice");
+}
+
+TEST(MetaWorld, CountsWhatARankWouldSend) {
+  MetaWorld world(2, 8);
+  Runtime runtime({.kind = DeviceKind::meta, .target = DeviceKind::cuda});
+  const Stream stream = runtime.stream(StreamName::compute);
+  const auto tp = world.group({0, 1, 2, 3}, "tp");
+  const auto one = world.group({2}, "one");
+  const Tensor x = empty({8, 4}, DType::bf16, runtime.device());  // 64 bytes
+  const Tensor shard = empty({2, 4}, DType::bf16, runtime.device());
+  tp->all_reduce(x, stream);
+  tp->all_reduce(x, stream);
+  tp->all_gather(shard, x, stream);
+  tp->reduce_scatter(x, shard, stream);
+  tp->broadcast(x, 1, stream);
+  tp->all_to_all(x, x, stream);
+  tp->send(x, 3, stream);
+  tp->receive(x, 1, stream);
+  one->all_reduce(x, stream);
+
+  const auto sent = [&](CommOp op) { return world.traffic().at({"tp", op}).bytes_sent; };
+  EXPECT_EQ(sent(CommOp::all_reduce), 2 * 96);
+  EXPECT_EQ(world.traffic().at({"tp", CommOp::all_reduce}).calls, 2);
+  EXPECT_EQ(sent(CommOp::all_gather), 48);
+  EXPECT_EQ(sent(CommOp::reduce_scatter), 48);
+  EXPECT_EQ(sent(CommOp::broadcast), 64);
+  EXPECT_EQ(sent(CommOp::all_to_all), 48);
+  EXPECT_EQ(sent(CommOp::send), 64);
+  EXPECT_EQ(sent(CommOp::receive), 0);
+  EXPECT_FALSE(world.traffic().contains({"one", CommOp::all_reduce})) << "talks to nobody";
+  world.reset_traffic();
+  EXPECT_TRUE(world.traffic().empty());
+}
+
+TEST(MetaWorld, AllocatesLikeThreads) {
+  const auto calls = [](World& world, Runtime& runtime) {
+    const auto all = world.group({0, 1, 2}, "all");
+    const Stream stream = runtime.stream(StreamName::compute);
+    for (int64_t n : {5, 1000003}) {
+      const Tensor full = empty({3 * n}, DType::f32, runtime.device(), Purpose::activations);
+      const Tensor shard = empty({n}, DType::f32, runtime.device(), Purpose::activations);
+      all->all_reduce(full, stream);
+      all->reduce_scatter(full, shard, stream);
+      all->all_gather(shard, full, stream);
+    }
+    return runtime.allocator().report();
+  };
+  MemoryReport planned;
+  {
+    MetaWorld world(1, 3);
+    Runtime runtime({.kind = DeviceKind::meta, .target = DeviceKind::cpu});
+    planned = calls(world, runtime);
+  }
+  run_thread_ranks(3, {}, [&](World& world) {
+    Runtime runtime;
+    const MemoryReport real = calls(world, runtime);
+    EXPECT_EQ(real.peak_total, planned.peak_total);
+    EXPECT_EQ(real.peak, planned.peak);
+    EXPECT_GT(real.peak[size_t(Purpose::communication)], 0);
+    EXPECT_LE(real.peak[size_t(Purpose::communication)], 4 << 20);
+  });
+}
+
+}  // namespace
+}  // namespace phx
