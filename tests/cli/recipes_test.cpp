@@ -42,24 +42,7 @@ Words recipe(const std::string& name) {
   return words;
 }
 
-// More than one rank is refused so far, so recipes are read without their layouts. Once layouts are
-// taken this becomes `return words`, and LargerLayoutsAreRefusedSizeBySize goes.
-Words on_one_rank(const Words& words) {
-  const Flags layout = {"--tensor-model-parallel-size", "--pipeline-model-parallel-size",
-                        "--context-parallel-size", "--expert-model-parallel-size",
-                        "--num-layers-per-virtual-pipeline-stage"};
-  Words rest;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (layout.contains(words[i])) {
-      ++i;  // its value
-    } else {
-      rest.push_back(words[i]);
-    }
-  }
-  return rest;
-}
-
-ParseResult parse(const std::string& name) { return parse_pretrain(on_one_rank(recipe(name))); }
+ParseResult parse(const std::string& name) { return parse_pretrain(recipe(name)); }
 
 // The flags with a problem of this kind.
 Flags problems(const ParseReport& report, ProblemKind kind) {
@@ -92,10 +75,10 @@ TEST(Recipes, EachNamesItsPublicSourceAndIsInOneOfTheTwoLists) {
   EXPECT_EQ(found.size(), kPassing.size() + kRefused.size());
 }
 
-TEST(Recipes, DenseModelsGoThroughCheckArgsOnOneRank) {
+TEST(Recipes, DenseModelsGoThroughCheckArgs) {
   EXPECT_GE(kPassing.size(), 12u);
   for (const std::string& name : kPassing) {
-    Words args = on_one_rank(recipe(name));
+    Words args = recipe(name);
     args.insert(args.begin(), "pretrain");
     args.push_back("--check-args");
     testing::internal::CaptureStdout();
@@ -136,18 +119,6 @@ TEST(Recipes, WhatARunOfThemWouldLackIsExactlyThis) {
                                           "--tokenizer-type", "--vocab-file", "--merge-file"}));
 }
 
-TEST(Recipes, LargerLayoutsAreRefusedSizeBySize) {
-  const auto as_given = [](const std::string& name) {
-    return refused(parse_pretrain(recipe(name)).report);
-  };
-  EXPECT_EQ(as_given("gpt3_175b"),
-            (Flags{"--tensor-model-parallel-size", "--pipeline-model-parallel-size"}));
-  EXPECT_EQ(as_given("gpt3_15b_release"), Flags{"--tensor-model-parallel-size"});
-  EXPECT_EQ(as_given("gpt3_7b_pp4"),
-            (Flags{"--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage"}));
-  EXPECT_EQ(as_given("llama32_1b"), Flags{});
-}
-
 TEST(Recipes, Llama3InFp8IsRefusedForFp8AndTheProfile) {
   EXPECT_EQ(
       refused(parse("llama3_8b_fp8").report),
@@ -169,17 +140,19 @@ TEST(Recipes, Llama3OfRocmIsRefusedForItsOrderOfSamplesAndANegativeCount) {
 TEST(Recipes, MixtralIsRefusedForItsExperts) {
   EXPECT_EQ(refused(parse("mixtral_8x7b").report),
             (Flags{"--num-experts", "--moe-router-topk", "--moe-router-load-balancing-type",
-                   "--moe-aux-loss-coeff", "--moe-grouped-gemm", "--moe-token-dispatcher-type"}));
+                   "--moe-aux-loss-coeff", "--moe-grouped-gemm", "--moe-token-dispatcher-type",
+                   "--expert-model-parallel-size"}));
 }
 
 TEST(Recipes, DeepSeekIsRefusedForExpertsLatentAttentionFp8AndOffloading) {
   Flags flags = refused(parse("deepseek_proxy").report);
   EXPECT_EQ(std::erase_if(flags, [](const std::string& f) { return f.starts_with("--moe-"); }),
             17u);
-  EXPECT_EQ(flags, (Flags{"--num-experts", "--multi-latent-attention", "--q-lora-rank",
-                          "--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim",
-                          "--v-head-dim", "--fp8-format", "--fp8-recipe", "--recompute-modules",
-                          "--fine-grained-activation-offloading", "--offload-modules"}));
+  EXPECT_EQ(flags,
+            (Flags{"--num-experts", "--expert-model-parallel-size", "--multi-latent-attention",
+                   "--q-lora-rank", "--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim",
+                   "--v-head-dim", "--fp8-format", "--fp8-recipe", "--recompute-modules",
+                   "--fine-grained-activation-offloading", "--offload-modules"}));
 }
 
 TEST(Recipes, ValuesArriveInTheConfigs) {

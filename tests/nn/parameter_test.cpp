@@ -16,10 +16,10 @@ using namespace phx::testing;
 // padding.
 class Shuffled : public Module {
  public:
-  explicit Shuffled(std::vector<RowPiece> pieces)
+  explicit Shuffled(const std::vector<RowPiece>& pieces)
       : weight({.global_shape = {4, 3},
-                .local_rows = 6,
-                .pieces = std::move(pieces),
+                .local_shape = {6, 3},
+                .pieces = pieces_of(pieces, 3),
                 .init = Init::normal(0.5)}) {
     add_parameter("weight", weight);
   }

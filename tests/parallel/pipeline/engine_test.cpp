@@ -8,12 +8,12 @@
 #include "comm/meta_world.h"
 #include "comm/thread_world.h"
 #include "core/segment.h"
-#include "nn/linear.h"
 #include "nn/parameter_store.h"
 #include "ops/activation.h"
 #include "ops/add.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/placement.h"
+#include "parallel/tensor/layers.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -26,13 +26,13 @@ constexpr int kRows = 3, kWidth = 5;  // of the messages: [kRows, kWidth]
 // x + silu(x W^T + b)
 class ToyLayer : public Module {
  public:
-  ToyLayer() : linear_(kWidth, kWidth, {.init = Init::normal(0.5)}) {
+  ToyLayer() : linear_(kWidth, cut_rows({kWidth}, {}), {.init = Init::normal(0.5)}, {}) {
     add_child("linear", linear_);
   }
   Tensor forward(const Tensor& x) { return add(x, activate(linear_.forward(x), Activation::silu)); }
 
  private:
-  Linear linear_;
+  ColumnLinear linear_;
 };
 
 // The layers of a rank, under their global names.
