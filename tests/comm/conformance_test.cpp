@@ -1,6 +1,7 @@
 // The facts of tests/comm/facts.h on every backend that moves bytes: they hold, and the bytes
 // agree. (Over NCCL: run the program comm_facts on a machine with GPUs.)
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <sstream>
 
@@ -8,6 +9,7 @@
 #include "comm/run_ranks.h"
 #include "comm/thread_world.h"
 #include "core/runtime.h"
+#include "support/gradients.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -118,6 +120,48 @@ TEST(SocketWorld, ARankThatNeverArrivesIsNamedByAll) {
         << outcome.error.at(r);
     EXPECT_NE(outcome.error.at(r).find(" within 0.3 s\n"), std::string::npos);
   }
+}
+
+// --- NCCL: ranks that share the one GPU of a test machine
+
+PHX_CUDA_TEST(Conformance, FactsHoldForTwoNcclRanks) {
+  ::setenv("PHX_SHARE_GPU", "1", 1);
+  const testing::Outcome outcome = testing::run_facts_program(2, "facts", "cuda");
+  ASSERT_FALSE(outcome.result.first_failure)
+      << describe(*outcome.result.first_failure) << outcome.error.begin()->second;
+  EXPECT_NE(outcome.out.at(0).find("2 ranks as processes over NCCL"), std::string::npos);
+}
+
+PHX_CUDA_TEST(Conformance, FactsHoldForThreeNcclRanks) {
+  ::setenv("PHX_SHARE_GPU", "1", 1);
+  const testing::Outcome outcome = testing::run_facts_program(3, "facts", "cuda");
+  EXPECT_FALSE(outcome.result.first_failure)
+      << describe(*outcome.result.first_failure) << outcome.error.begin()->second;
+}
+
+PHX_CUDA_TEST(NcclWorld, ARankThatThrowsIsNamedByTheOthers) {
+  ::setenv("PHX_SHARE_GPU", "1", 1);
+  const testing::Outcome outcome = testing::run_facts_program(2, "throw", "cuda");
+  EXPECT_NE(outcome.error.at(1).find("error: out of coffee\n"), std::string::npos);
+  EXPECT_NE(outcome.error.at(0).find("error: rank 1 failed: out of coffee\n"), std::string::npos)
+      << outcome.error.at(0);
+}
+
+PHX_CUDA_TEST(NcclWorld, ARankThatIsKilledIsNamedByTheOthers) {
+  ::setenv("PHX_SHARE_GPU", "1", 1);
+  const testing::Outcome outcome = testing::run_facts_program(2, "kill", "cuda");
+  ASSERT_TRUE(outcome.result.first_failure);
+  EXPECT_EQ(describe(*outcome.result.first_failure), "rank 1 was killed by signal 9 (Killed)");
+  EXPECT_NE(outcome.error.at(0).find("error: rank 1 died: its connection closed"),
+            std::string::npos)
+      << outcome.error.at(0);
+}
+
+PHX_CUDA_TEST(NcclWorld, ATimeOutNamesWhoDidNotEnterWhat) {
+  ::setenv("PHX_SHARE_GPU", "1", 1);
+  const testing::Outcome outcome = testing::run_facts_program(2, "late", "cuda");
+  EXPECT_NE(outcome.error.at(0).find("rank 1 did not enter "), std::string::npos)
+      << outcome.error.at(0);
 }
 
 }  // namespace

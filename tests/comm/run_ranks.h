@@ -20,11 +20,12 @@ struct Outcome {
 };
 
 // `count` processes that run PHX_COMM_FACTS with this argument.
-inline Outcome run_facts_program(int count, const std::string& argument) {
+inline Outcome run_facts_program(int count, const std::string& argument,
+                                 const std::string& device = "cpu") {
   Outcome outcome;
   const auto begin = std::chrono::steady_clock::now();
   outcome.result = run_local_ranks(
-      {.command = {PHX_COMM_FACTS, argument}, .count = count, .world_size = count},
+      {.command = {PHX_COMM_FACTS, argument, device}, .count = count, .world_size = count},
       /*stopped_code=*/3, [&](int rank, OutputKind kind, std::string_view line) {
         (kind == OutputKind::out ? outcome.out : outcome.error)[rank] += std::string(line) + "\n";
       });
