@@ -10,6 +10,7 @@
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
 #include "cli/generate_command.h"
+#include "cli/launch_command.h"
 #include "cli/parse_args.h"
 #include "cli/plot_command.h"
 #include "cli/pretrain_command.h"
@@ -45,6 +46,7 @@ std::span<const Command> commands() {
   static const Command list[] = {
       {"pretrain", "train or evaluate a model, with Megatron's flags or a YAML recipe",
        run_pretrain},
+      {"launch", "start the ranks of a run as processes of this machine", run_launch},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"generate", "sample text from a checkpoint", run_generate},
