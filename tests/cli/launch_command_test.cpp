@@ -27,8 +27,9 @@ TEST(LaunchCommand, OnlyALaunchedRankHasARank) {
   EXPECT_EQ(environment->launcher, "phalanx launch");
   std::cout << "hello from " << environment->rank << " of " << environment->size << std::endl;
   std::cerr << "a word of " << environment->rank << std::endl;
-  if (const char* fails = std::getenv("TEST_FAILING_RANK"))
+  if (const char* fails = std::getenv("TEST_FAILING_RANK")) {
     EXPECT_NE(std::to_string(environment->rank), fails);
+  }
 }
 
 struct Said {

@@ -54,10 +54,10 @@ int run(const std::string& what, bool cuda) {
     return 0;
   }
   const bool times_out = what == "late" || what == "absent";
-  const auto world = make_world(cuda ? DeviceKind::cuda : DeviceKind::cpu,
-                                {.timeout = times_out ? patience : 60s});
-  Runtime runtime(
-      {.kind = cuda ? DeviceKind::cuda : DeviceKind::cpu, .cuda_ordinal = world->gpu()});
+  const std::chrono::milliseconds patience = cuda ? 8s : 300ms;  // a GPU takes seconds to start
+  const DeviceKind device = cuda ? DeviceKind::cuda : DeviceKind::cpu;
+  const auto world = make_world(device, {.timeout = times_out ? patience : 60s});
+  Runtime runtime({.kind = device, .cuda_ordinal = world->gpu()});
   try {
     if (what == "facts") {
       const uint64_t digest = testing::check_facts(*world, runtime.device());
