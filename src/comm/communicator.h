@@ -110,6 +110,7 @@ class Communicator {
  private:
   void check_device(CommOp op, const Tensor& x) const;
   void check_pair(CommOp op, const Tensor& whole, const Tensor& part) const;
+  void check_apart(CommOp op, const Tensor& in, const Tensor& out) const;
   void check_peer(CommOp op, int peer) const;
   void copy_local(const Tensor& from, const Tensor& to, Stream stream) const;
   Tensor scratch_like(const Tensor& x, int64_t bytes) const;

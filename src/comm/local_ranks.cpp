@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "comm/process_ledgers.h"
 #include "comm/socket.h"
 
 extern char** environ;
@@ -214,10 +215,18 @@ class Supervisor {
         read_lines(process, pipe, on_line_);
         if (!pipe.begun.empty()) on_line_(process.rank, pipe.kind, pipe.begun);
       }
+    blame_the_first();
     return result_;
   }
 
  private:
+  // Ranks that hear of a failure may end before the one that had it: that one left a note.
+  void blame_the_first() {
+    const auto first = ProcessLedgers::first_failure(ledgers_.path());
+    for (const RankEnd& end : failures_)
+      if (first == end.rank) result_.first_failure = end;
+  }
+
   bool any_running() const {
     for (const Process& process : processes_)
       if (process.running) return true;
@@ -240,7 +249,7 @@ class Supervisor {
   }
 
   // Those that ended since the last look. A rank that was killed comes before those that only
-  // noticed: both may be found at once.
+  // noticed, even if they are found first: its connections close before it has quite ended.
   void collect() {
     std::optional<RankEnd> failed;
     for (Process& process : processes_) {
@@ -256,9 +265,15 @@ class Supervisor {
         result_.stopped = true;
         continue;
       }
+      failures_.push_back(end);
       if (!failed || (end.signal != 0 && failed->signal == 0)) failed = end;
     }
-    if (!failed || result_.first_failure) return;
+    if (!failed) return;
+    if (result_.first_failure) {
+      const bool noticed = result_.first_failure->signal == 0 && next_signal_ == SIGTERM;
+      if (noticed && failed->signal != 0) result_.first_failure = failed;
+      return;
+    }
     result_.first_failure = failed;
     next_step_ = deadline_in(ranks_.patience);
     next_signal_ = SIGTERM;
@@ -283,6 +298,7 @@ class Supervisor {
   LedgerFolder ledgers_;
   std::vector<Process> processes_;
   LocalRanksResult result_;
+  std::vector<RankEnd> failures_;  // in the order in which they were seen
   Deadline next_step_;
   int next_signal_ = SIGTERM;
 };

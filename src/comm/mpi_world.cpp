@@ -62,10 +62,10 @@ class Nap {
 // Sends that have been copied and are still under way, of all groups. Whoever waits pushes them on.
 class PendingSends {
  public:
-  void add(BufferPool::Buffer buffer, std::vector<MPI_Request> requests) {
+  void add(Buffer buffer, std::vector<MPI_Request> requests) {
     sends_.push_back({std::move(buffer), std::move(requests)});
   }
-  BufferPool::Buffer take_buffer(size_t bytes) { return pool_.take(bytes); }
+  Buffer copy_of(ByteView bytes) { return pool_.copy_of(bytes); }
   bool empty() const { return sends_.empty(); }
   void progress() {
     for (auto it = sends_.begin(); it != sends_.end();) {
@@ -79,7 +79,7 @@ class PendingSends {
 
  private:
   struct Send {
-    BufferPool::Buffer buffer;
+    Buffer buffer;
     std::vector<MPI_Request> requests;
   };
   std::list<Send> sends_;
@@ -122,15 +122,14 @@ class MpiTransport : public ByteTransport {
   }
 
   void send(ByteView bytes, int peer) override {
-    BufferPool::Buffer copy = pending_->take_buffer(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), copy.begin());
+    Buffer copy = pending_->copy_of(bytes);
     std::vector<MPI_Request> requests;
     if (bytes.empty()) {  // a message all the same
       MPI_Request request;
       PHX_MPI_CHECK(MPI_Isend(nullptr, 0, MPI_BYTE, peer, kMessage, comm_, &request));
       requests.push_back(request);
     }
-    start_sends(copy, peer, kMessage, requests);
+    start_sends(copy.room(), peer, kMessage, requests);
     pending_->add(std::move(copy), std::move(requests));
     pending_->progress();
   }

@@ -1,14 +1,21 @@
 #include "comm/process_ledgers.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
+#include <fstream>
+#include <string>
 #include <system_error>
 
 #include "base/error.h"
 
 namespace phx {
+
+namespace {
+constexpr const char* kFirstFailure = "first-failure";
+}
 
 ProcessLedgers::ProcessLedgers(const LaunchEnvironment& environment) : environment_(environment) {
   if (const char* given = std::getenv("PHX_LEDGER_DIR"); given != nullptr && *given != '\0') {
@@ -20,6 +27,10 @@ ProcessLedgers::ProcessLedgers(const LaunchEnvironment& environment) : environme
         str_cat("phalanx-ledgers-", ::getuid(), "-", environment.store_port);
   }
   make_folder(folder_);
+  if (environment.rank == 0) {  // of a run before this one
+    std::error_code ignored;
+    std::filesystem::remove(folder_ / kFirstFailure, ignored);
+  }
   own_ = std::make_unique<Ledger>(environment.rank, file_of(environment.rank));
 }
 
@@ -28,6 +39,18 @@ ProcessLedgers::~ProcessLedgers() {
   std::error_code ignored;
   std::filesystem::remove(file_of(environment_.rank), ignored);
   std::filesystem::remove(folder_, ignored);  // the last one; a folder with files stays
+}
+
+void ProcessLedgers::note_first_failure() noexcept {
+  const std::string text = std::to_string(environment_.rank);
+  const FileHandle file(
+      ::open((folder_ / kFirstFailure).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.is_open()) (void)!::write(file.get(), text.data(), text.size());
+}
+
+std::optional<int> ProcessLedgers::first_failure(const Path& folder) {
+  int rank = -1;
+  return std::ifstream(folder / kFirstFailure) >> rank ? std::optional(rank) : std::nullopt;
 }
 
 RankLedgers::View ProcessLedgers::read(int world_rank) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "comm/launch_environment.h"
 #include "comm/ledger.h"
@@ -18,6 +19,10 @@ class ProcessLedgers : public RankLedgers {
   Ledger& own() override { return *own_; }
   View read(int world_rank) override;
   void keep() { keep_ = true; }  // something failed
+  // This rank failed before it heard of another's failure: a file says so to the launcher, who may
+  // see the others end first. Never throws.
+  void note_first_failure() noexcept;
+  static std::optional<int> first_failure(const Path& folder);
 
  private:
   Path file_of(int world_rank) const;

@@ -28,10 +28,11 @@ struct Hello {
 }  // namespace
 
 SocketMesh::SocketMesh(const LaunchEnvironment& environment, TcpStore& store,
-                       std::chrono::milliseconds timeout)
+                       std::chrono::milliseconds timeout, std::function<void()> on_own_failure)
     : rank_(environment.rank),
       size_(environment.size),
       timeout_(timeout),
+      on_own_failure_(std::move(on_own_failure)),
       peers_(environment.size),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   PHX_CHECK(wake_.is_open(), "eventfd failed: ", system_text(errno));
@@ -148,9 +149,8 @@ void SocketMesh::send(const Channel& channel, uint64_t sequence, int peer, ByteV
                             .group = channel.group,
                             .sequence = sequence,
                             .bytes = bytes.size()},
-                 .owned = pool_.take(bytes.size())};
-  if (!bytes.empty()) std::memcpy(frame.owned.data(), bytes.data(), bytes.size());
-  frame.body = frame.owned;
+                 .owned = pool_.copy_of(bytes)};
+  frame.body = frame.owned.room();
   try {
     throw_if_failed();
     enqueue(peer, std::move(frame));
@@ -197,14 +197,14 @@ void SocketMesh::withdraw() {
     if (peer.in.direct) {  // the rest of the frame goes elsewhere, and then nowhere
       peer.in.direct = false;
       peer.in.kept = pool_.take(peer.in.target.size());
-      peer.in.target = peer.in.kept;
+      peer.in.target = peer.in.kept.room();
     }
     std::erase_if(peer.out, [](const Outgoing& frame) { return frame.counted && frame.sent == 0; });
     for (Outgoing& frame : peer.out) {  // half a frame must be finished, or nothing can follow it
       if (!frame.counted) continue;
       frame.counted = false;
-      frame.owned.assign(frame.body.begin(), frame.body.end());
-      frame.body = frame.owned;
+      frame.owned = pool_.copy_of(frame.body);
+      frame.body = frame.owned.room();
     }
   }
 }
@@ -250,7 +250,7 @@ void SocketMesh::take_kept(const Channel& channel, int rank) {
   if (wanted == wanted_.end() || kept == kept_.end() || kept->second.empty()) return;
   Kept& frame = kept->second.front();
   if (!fits(rank, wanted->second, frame.sequence, frame.bytes.size())) return;
-  if (!frame.bytes.empty())
+  if (frame.bytes.size() > 0)
     std::memcpy(wanted->second.room.data(), frame.bytes.data(), frame.bytes.size());
   pool_.give_back(std::move(frame.bytes));
   kept->second.pop_front();
@@ -353,7 +353,7 @@ void SocketMesh::begin_body(int rank) {
     }
   }
   in.kept = pool_.take(in.header.bytes);
-  in.target = in.kept;
+  in.target = in.kept.room();
 }
 
 void SocketMesh::end_frame(int rank) {
@@ -385,7 +385,9 @@ void SocketMesh::lose(int rank, int error_number) {
 }
 
 void SocketMesh::note_failure(int rank, const std::string& why) {
-  if (!failure_) failure_ = {rank, why};  // only the first says what went wrong
+  if (failure_) return;  // only the first says what went wrong
+  failure_ = {rank, why};
+  if (rank == rank_) on_own_failure_();
 }
 
 void SocketMesh::throw_if_failed() const {
@@ -418,13 +420,12 @@ bool SocketMesh::failed() {
 // culprit.
 void SocketMesh::tell_failure() {
   if (std::exchange(failure_told_, true)) return;
-  const auto* text = reinterpret_cast<const std::byte*>(failure_->why.data());
   for (int r = 0; r < size_; ++r) {
     if (peers_[r].closed) continue;
     Outgoing frame{
         .header = {.kind = kFailure, .bytes = failure_->why.size(), .origin = failure_->rank},
-        .owned = BufferPool::Buffer(text, text + failure_->why.size())};
-    frame.body = frame.owned;
+        .owned = pool_.copy_of(as_bytes(failure_->why))};
+    frame.body = frame.owned.room();
     enqueue(r, std::move(frame));
   }
 }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -31,9 +32,10 @@ struct Channel {
 
 class SocketMesh {
  public:
-  // Connects to all ranks; they find each other through `store`.
+  // Connects to all ranks; they find each other through `store`. `on_own_failure` is called if this
+  // rank is the first to fail, before the others hear of it.
   SocketMesh(const LaunchEnvironment& environment, TcpStore& store,
-             std::chrono::milliseconds timeout);
+             std::chrono::milliseconds timeout, std::function<void()> on_own_failure);
   // Says goodbye, after what is still to be sent; or, if `fail` was called, why not.
   ~SocketMesh();
   SocketMesh(const SocketMesh&) = delete;
@@ -67,20 +69,20 @@ class SocketMesh {
   struct Outgoing {
     Header header;
     ByteView body;
-    BufferPool::Buffer owned;  // where body lies, if the mesh copied it
-    size_t sent = 0;           // of header and body together
-    bool counted = false;      // somebody waits for it
+    Buffer owned;          // where body lies, if the mesh copied it
+    size_t sent = 0;       // of header and body together
+    bool counted = false;  // somebody waits for it
   };
   struct Incoming {  // the frame that is being read
     Header header;
     size_t header_got = 0, body_got = 0;
     ByteRoom target;  // the waiting call's memory, or `kept`
-    BufferPool::Buffer kept;
+    Buffer kept;
     bool direct = false;
   };
   struct Kept {
     uint64_t sequence;
-    BufferPool::Buffer bytes;
+    Buffer bytes;
   };
   struct Peer {
     FileHandle socket;
@@ -126,6 +128,7 @@ class SocketMesh {
 
   const int rank_, size_;
   const std::chrono::milliseconds timeout_;
+  const std::function<void()> on_own_failure_;
   std::vector<Peer> peers_;
 
   std::mutex mutex_;  // held by the thread that drives the connections

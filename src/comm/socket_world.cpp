@@ -66,7 +66,8 @@ class SocketWorld : public World {
                     .rank = environment.rank,
                     .size = environment.size,
                     .timeout = options.timeout});
-    mesh_ = std::make_shared<SocketMesh>(environment, store, options.timeout);
+    mesh_ = std::make_shared<SocketMesh>(environment, store, options.timeout,
+                                         [ledgers = ledgers_] { ledgers->note_first_failure(); });
   }
   ~SocketWorld() override {
     if (mesh_->failed()) ledgers_->keep();

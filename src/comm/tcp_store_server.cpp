@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 
@@ -128,8 +129,6 @@ void TcpStoreServer::handle(Client& client, const RequestHeader& header, std::st
       const auto found = table_.find(key);
       return found == table_.end() ? reply(client, none, "") : reply(client, ok, found->second);
     }
-    case store_wire::missing:
-      return reply(client, ok, missing());
     case store_wire::goodbye:
       client.left = true;
       return reply(client, ok, "");
@@ -167,13 +166,13 @@ void TcpStoreServer::answer_waiting() {
     const auto found = table_.find(client.waits_for);
     const bool late = std::chrono::steady_clock::now() >= client.until;
     if (found == table_.end() && failure == table_.end() && !late) continue;
-    client.waits_for.clear();
+    const std::string waited_for = std::exchange(client.waits_for, "");
     if (found != table_.end())
       reply(client, ok, found->second);
     else if (failure != table_.end())
       reply(client, failed, failure->second);
     else
-      reply(client, timed_out, "");
+      reply(client, timed_out, waited_for == kArrived ? missing() : "");
   }
 }
 

@@ -20,7 +20,7 @@ namespace phx {
 //   request  kind, key bytes, value bytes, timeout in ms; then key, then value
 //   reply    status, value bytes; then value
 namespace store_wire {
-enum Request : uint8_t { hello, set, get, find, missing, fail, goodbye };
+enum Request : uint8_t { hello, set, get, find, fail, goodbye };
 enum Status : uint8_t { ok, none, timed_out, failed, refused };
 struct RequestHeader {
   uint32_t magic = 0x50485831;
@@ -33,7 +33,7 @@ struct ReplyHeader {
   uint32_t status = 0, value_bytes = 0;
 };
 inline const std::string kFailure = "failure";  // keys that the server itself sets
-inline const std::string kArrived = "arrived";
+inline const std::string kArrived = "arrived";  // a time-out for it answers who is missing
 }  // namespace store_wire
 
 class TcpStoreServer {

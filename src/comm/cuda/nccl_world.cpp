@@ -274,6 +274,7 @@ class NcclWorld : public World {
                    ", started by ", environment_.launcher);
   }
   void fail(const std::string& why) override {
+    if (!watch_->failed()) ledgers_->note_first_failure();
     watch_->fail(str_cat("rank ", rank(), " failed: ", why));
   }
   void check() override { watch_->throw_if_failed(); }
