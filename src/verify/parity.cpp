@@ -66,13 +66,12 @@ std::vector<std::string> Parity::faults(double tolerance) const {
       lines.push_back(
           fmt::format("{}: no rank holds {} of its elements", entry.text(), entry.missing));
     else if (!(entry.error <= tolerance))
-      lines.push_back(fmt::format("{} differs by {:.1e} of its largest value", entry.text(),
-                                  entry.error));
+      lines.push_back(
+          fmt::format("{} differs by {:.1e} of its largest value", entry.text(), entry.error));
   }
   for (const std::string& name : between_replicas_in)
-    lines.push_back(
-        fmt::format("{}: ranks that hold the same elements differ, by up to {:.1e}", name,
-                    between_replicas));
+    lines.push_back(fmt::format("{}: ranks that hold the same elements differ, by up to {:.1e}",
+                                name, between_replicas));
   return lines;
 }
 

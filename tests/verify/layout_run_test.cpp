@@ -61,25 +61,26 @@ TEST(Parity, NamesWhatDiffers) {
   const Parity parity = compare(many, one);
   EXPECT_EQ(parity.worst(ParityEntry::Kind::gradient, 1), 0.125);  // 0.5 of 4
   EXPECT_EQ(parity.worst(), 0.25);
-  EXPECT_EQ(parity.faults(),
-            (std::vector<std::string>{
-                "loss of step 1 differs by 2.5e-01 of its largest value",
-                "gradient of w in step 1 differs by 1.2e-01 of its largest value",
-                "w after step 1: no rank holds 1 of its elements",
-                "w: ranks that hold the same elements differ, by up to 2.5e-01"}));
+  EXPECT_EQ(parity.faults(), (std::vector<std::string>{
+                                 "loss of step 1 differs by 2.5e-01 of its largest value",
+                                 "gradient of w in step 1 differs by 1.2e-01 of its largest value",
+                                 "w after step 1: no rank holds 1 of its elements",
+                                 "w: ranks that hold the same elements differ, by up to 2.5e-01"}));
 }
 
 TEST(Parity, ANanAndAMissingParameterAreTheWorst) {
   const GlobalTensor small{.values = {1, -4}, .missing = 0};
-  LayoutOutcome one{.steps = {{.loss = 2, .grad_norm = 1, .gradients = {{"v", small}, {"w", small}}}},
-                    .weights = {},
-                    .between_replicas_in = {}};
+  LayoutOutcome one{
+      .steps = {{.loss = 2, .grad_norm = 1, .gradients = {{"v", small}, {"w", small}}}},
+      .weights = {},
+      .between_replicas_in = {}};
   LayoutOutcome many = one;
   many.steps[0].gradients["w"].values[1] = std::nan("");
   many.steps[0].gradients.erase("v");
-  EXPECT_EQ(compare(many, one).faults(),
-            (std::vector<std::string>{"gradient of v in step 1: no rank holds 2 of its elements",
-                                      "gradient of w in step 1 differs by nan of its largest value"}));
+  EXPECT_EQ(
+      compare(many, one).faults(),
+      (std::vector<std::string>{"gradient of v in step 1: no rank holds 2 of its elements",
+                                "gradient of w in step 1 differs by nan of its largest value"}));
 }
 
 }  // namespace

@@ -16,9 +16,7 @@ using Row = std::vector<int>;  // one setting of each option, by index
 struct SettingPair {
   int option_a = 0, a = 0, option_b = 0, b = 0;
   auto operator<=>(const SettingPair&) const = default;
-  bool in(const Row& row) const {
-    return row[size_t(option_a)] == a && row[size_t(option_b)] == b;
-  }
+  bool in(const Row& row) const { return row[size_t(option_a)] == a && row[size_t(option_b)] == b; }
 };
 
 inline std::set<SettingPair> all_pairs(const std::vector<int>& settings) {

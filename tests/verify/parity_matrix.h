@@ -107,11 +107,8 @@ inline std::vector<MatrixOption> matrix_options() {
        {tensor("TP1", 1), tensor("TP2", 2), tensor("TP2 SP", 2, true), tensor("TP4", 4),
         tensor("TP4 SP", 4, true)}},
       {"pipeline",
-       {pipeline("PP1", 1, 3), pipeline("PP2", 2, 4),
-        pipeline("PP2 no p2p overlap", 2, 4,
-                 [](Ranks& r) { r.overlap_p2p_communication = false; }),
-        pipeline("PP2 zb-h1", 2, 4, zero_bubble), pipeline("PP2 VPP2", 2, 4, chunks(0)),
-        pipeline("PP2 VPP2 groups of 4", 2, 4, chunks(4)),
+       {pipeline("PP1", 1, 2), pipeline("PP2", 2, 4), pipeline("PP2 zb-h1", 2, 4, zero_bubble),
+        pipeline("PP2 VPP2", 2, 4, chunks(0)), pipeline("PP2 VPP2 groups of 4", 2, 4, chunks(4)),
         pipeline("PP2 1 layer a chunk, no p2p overlap", 2, 6,
                  [](Ranks& r) {
                    r.num_layers_per_virtual_pipeline_stage = 1;
@@ -122,7 +119,7 @@ inline std::vector<MatrixOption> matrix_options() {
                  [](Ranks& r) { r.account_for_loss_in_pipeline_split = true; }),
         pipeline("PP2 E|tt|t|L", 2, 3, layout("E|tt|t|L")), pipeline("PP4", 4, 4),
         pipeline("PP4 zb-h1", 4, 4, zero_bubble), pipeline("PP4 VPP2", 4, 8, chunks(0)),
-        pipeline("PP4 VPP2 groups of 6", 4, 8, chunks(6)),
+        pipeline("PP4 VPP2 groups of 5", 4, 8, chunks(5)),
         pipeline("PP4 first 1 last 1", 4, 6,
                  [](Ranks& r) {
                    r.decoder_first_pipeline_num_layers = 1;
@@ -143,11 +140,10 @@ inline std::vector<MatrixOption> matrix_options() {
         data("DP4", 4), data("DP4 ZeRO-1", 4, {.zero = true}),
         data("DP4 ZeRO-1 overlap both", 4,
              {.zero = true, .overlap_reduce = true, .overlap_gather = true})}},
-      {"batch", {batch("1 x 1", 1, 1), batch("4 x 1", 1, 4), batch("6 x 1", 1, 6),
-                 batch("4 x 2", 2, 4)}},
+      {"batch",
+       {batch("1 x 1", 1, 1), batch("4 x 1", 1, 4), batch("5 x 1", 1, 5), batch("2 x 2", 2, 2)}},
       {"recompute",
        {{"none", nothing},
-        full_recompute("uniform 1", RecomputeMethod::uniform, 1),
         full_recompute("uniform 2", RecomputeMethod::uniform, 2),
         full_recompute("block 1", RecomputeMethod::block, 1),
         selective_recompute("core_attn", {"core_attn"}),

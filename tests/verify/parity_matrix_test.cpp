@@ -75,14 +75,12 @@ TEST(ParityMatrix, EveryLayoutComputesWhatOneRankComputes) {
       EXPECT_GT(step.grad_norm, layout.config.optim.clip_grad)
           << layout.name() << ": nothing was clipped";
     rows += row_of(layout) + fmt::format(" {:.0e} |\n", parity.worst());
-    if (HasFatalFailure()) return;
   }
   if (std::getenv("PHX_WRITE_DOCS") != nullptr) write_page(rows);
 }
 
 TEST(ParityMatrix, HasEveryPairOfSettingsThatGoTogether) {
   const std::vector<MatrixLayout> layouts = parity_matrix();
-  std::cout << layouts.size() << " layouts\n";
   EXPECT_GE(layouts.size(), 120u);
   std::set<std::string> names;
   for (const MatrixLayout& layout : layouts) {
@@ -99,15 +97,18 @@ TEST(ParityMatrix, HasEveryPairOfSettingsThatGoTogether) {
                 return layout.settings[i] == a.name && layout.settings[j] == b.name;
               }))
             lacking.insert(a.name + " with " + b.name);
-  EXPECT_EQ(lacking, (std::set<std::string>{
-                         // Interleaving needs a micro-batch a stage and group at least ...
-                         "PP2 VPP2 with 1 x 1", "PP2 VPP2 groups of 4 with 1 x 1",
-                         "PP2 1 layer a chunk, no p2p overlap with 1 x 1",
-                         "PP2 E|tt|t|L with 1 x 1", "PP4 VPP2 with 1 x 1",
-                         "PP4 VPP2 groups of 6 with 1 x 1", "PP4 VPP2 groups of 6 with 4 x 1",
-                         "PP4 VPP2 groups of 6 with 4 x 2",
-                         // ... and in the last group too.
-                         "PP4 VPP2 with 6 x 1"}));
+  std::set<std::string> excluded;
+  const auto exclude = [&](const char* pipeline, std::initializer_list<const char*> batches) {
+    for (const char* batch : batches) excluded.insert(str_cat(pipeline, " with ", batch));
+  };
+  // Interleaved micro-batches come in groups, the last of which has one for every stage, too.
+  exclude("PP2 VPP2", {"1 x 1", "5 x 1"});
+  exclude("PP2 VPP2 groups of 4", {"1 x 1", "5 x 1", "2 x 2"});
+  exclude("PP2 1 layer a chunk, no p2p overlap", {"1 x 1", "5 x 1"});
+  exclude("PP2 E|tt|t|L", {"1 x 1", "5 x 1"});
+  exclude("PP4 VPP2", {"1 x 1", "5 x 1", "2 x 2"});
+  exclude("PP4 VPP2 groups of 5", {"1 x 1", "4 x 1", "2 x 2"});
+  EXPECT_EQ(lacking, excluded);
 }
 
 TEST(ParityMatrix, ThePageListsTheLayouts) {
