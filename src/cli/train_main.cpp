@@ -59,9 +59,8 @@ std::string described(Runtime& runtime, const Mesh& mesh, const PretrainOptions&
 
 // One rank's part of the run.
 RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const Sources& sources,
-                const Mesh& mesh, const RuntimeOptions& device, Terminal& terminal,
+                const Mesh& mesh, Runtime& runtime, Terminal& terminal,
                 const TrainerOptions& trainer_options) {
-  Runtime runtime(device);
   terminal.print(described(runtime, mesh, options));
   if (runtime.deterministic() && runtime.kind() == DeviceKind::cuda)
     terminal.print(
@@ -93,9 +92,10 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
   Terminal silent(stdout, stderr, TerminalMode::silent);
   RunEnd end = RunEnd::finished;
   run_thread_ranks(world, waits, [&](World& ranks) {
+    Runtime runtime(device);
     const Mesh mesh(ranks, layout.mesh);
     const bool speaks = mesh.rank() == 0;
-    const RunEnd own = run_rank(options, config, sources, mesh, device, speaks ? terminal : silent,
+    const RunEnd own = run_rank(options, config, sources, mesh, runtime, speaks ? terminal : silent,
                                 {.catches_signals = speaks});
     if (speaks) end = own;
   });
@@ -106,13 +106,19 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
 RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
                       const Sources& sources, const LaunchEnvironment& launch,
                       RuntimeOptions device, Terminal& terminal, const WorldOptions& waits) {
-  const char* share = std::getenv("PHX_SHARE_GPU");
-  device.cuda_ordinal = share != nullptr && std::string(share) == "1" ? 0 : launch.local_rank;
   if (options.train.threads == 0) device.threads = std::max(1, device.threads / launch.local_size);
   const std::unique_ptr<World> world = make_world(device.kind, waits);
-  const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
+  if (device.kind == DeviceKind::cuda) device.cuda_ordinal = world->gpu();
+  Runtime runtime(device);  // goes after the mesh, whose groups are watched on its streams
   Terminal silent(stdout, stderr, TerminalMode::silent);
-  return run_rank(options, config, sources, mesh, device, mesh.rank() == 0 ? terminal : silent, {});
+  try {
+    const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
+    return run_rank(options, config, sources, mesh, runtime, mesh.rank() == 0 ? terminal : silent,
+                    {});
+  } catch (const std::exception& error) {
+    world->fail(error.what());  // the others need not wait for this rank
+    throw;
+  }
 }
 
 }  // namespace
@@ -137,7 +143,8 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
   const int world = int(options.parallel.local_ranks.value_or(model_ranks(options.parallel)));
   if (world > 1)
     return exit_code(run_as_threads(options, config, sources, world, device, *terminal, waits));
-  return exit_code(run_rank(options, config, sources, Mesh(), device, *terminal, {}));
+  Runtime runtime(device);
+  return exit_code(run_rank(options, config, sources, Mesh(), runtime, *terminal, {}));
 }
 
 }  // namespace phx
