@@ -47,6 +47,7 @@ Terminal::Terminal(std::FILE* out, std::FILE* err, TerminalMode mode) : out_(out
   status_on_ = automatic ? is_terminal(err) : mode == TerminalMode::terminal;
   colour_on_ = status_on_ && !(automatic && std::getenv("NO_COLOR") != nullptr);
   fixed_width_ = !automatic;
+  silent_ = mode == TerminalMode::silent;
 }
 
 Terminal::~Terminal() { clear_status(); }
@@ -56,6 +57,7 @@ void Terminal::print(std::string_view line) { print_above(out_, line); }
 void Terminal::print_log(std::string_view line) { print_above(err_, line); }
 
 void Terminal::print_above(std::FILE* stream, std::string_view line) {
+  if (silent_) return;
   const std::lock_guard lock(mutex_);
   erase_status();  // before the line: out and err are mostly the same screen
   std::fwrite(line.data(), 1, line.size(), stream);

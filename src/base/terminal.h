@@ -18,6 +18,7 @@ enum class TerminalMode {
   automatic,  // a terminal if the stream is one, TERM is not "dumb"; colour unless NO_COLOR is set
   terminal,   // as on a terminal, with colour, 80 columns wide
   plain,      // lines only
+  silent,     // nothing: the ranks beside the one that speaks
 };
 
 // Calls may come from any thread. The streams stay the caller's.
@@ -49,7 +50,7 @@ class Terminal {
 
   std::FILE* out_;
   std::FILE* err_;
-  bool status_on_ = false, colour_on_ = false, fixed_width_ = false;
+  bool silent_ = false, status_on_ = false, colour_on_ = false, fixed_width_ = false;
   std::mutex mutex_;
   std::string status_;
 };

@@ -97,25 +97,41 @@ std::optional<int64_t> latest_checkpoint(const Path& folder) {
                       text.substr(0, 40), "'"));
 }
 
+namespace {
+
+// f(offset in the global bytes, offset in the local bytes, bytes) for every row of every piece.
+template <class F>
+void for_rows(const Parameter& parameter, int64_t element, F&& f) {
+  for (const Piece& piece : parameter.spec().pieces) {
+    for (int64_t row = 0; row < piece.rows; ++row) {
+      const int64_t global = (piece.global_row + row) * parameter.columns() + piece.global_col;
+      const int64_t local = (piece.local_row + row) * parameter.local_columns() + piece.local_col;
+      f(global * element, local * element, piece.cols * element);
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<std::byte> to_global(const Parameter& parameter, const Tensor& local) {
   std::vector<std::byte> from(local.bytes());
   copy_to_host(local, from.data());
-  const int64_t row_bytes = parameter.columns() * size_of(local.dtype());
-  std::vector<std::byte> to(parameter.spec().global_shape[0] * row_bytes);
-  for (const RowPiece& piece : parameter.spec().pieces)
-    std::memcpy(to.data() + piece.global_row * row_bytes, from.data() + piece.local_row * row_bytes,
-                piece.count * row_bytes);
+  const int64_t element = size_of(local.dtype());
+  std::vector<std::byte> to(parameter.spec().global_shape.numel() * element);
+  for_rows(parameter, element, [&](int64_t global_at, int64_t local_at, int64_t bytes) {
+    std::memcpy(to.data() + global_at, from.data() + local_at, bytes);
+  });
   return to;
 }
 
 void from_global(const Parameter& parameter, std::span<const std::byte> global, Tensor& local) {
-  const int64_t row_bytes = parameter.columns() * size_of(local.dtype());
-  PHX_ASSERT(int64_t(global.size()) == parameter.spec().global_shape[0] * row_bytes,
+  const int64_t element = size_of(local.dtype());
+  PHX_ASSERT(int64_t(global.size()) == parameter.spec().global_shape.numel() * element,
              "wrong size for ", parameter.name());
   std::vector<std::byte> to(local.bytes());  // zero: padding rows
-  for (const RowPiece& piece : parameter.spec().pieces)
-    std::memcpy(to.data() + piece.local_row * row_bytes,
-                global.data() + piece.global_row * row_bytes, piece.count * row_bytes);
+  for_rows(parameter, element, [&](int64_t global_at, int64_t local_at, int64_t bytes) {
+    std::memcpy(to.data() + local_at, global.data() + global_at, bytes);
+  });
   copy_from_host(local, to.data());
   local.runtime().synchronize();  // `to` ends here
 }

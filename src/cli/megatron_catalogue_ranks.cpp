@@ -1,5 +1,5 @@
-// Parallelism and communication. A run has one rank for now: what only tunes the traffic between
-// ranks changes nothing and is taken; what asks for more ranks is refused.
+// Parallelism and communication. What only tunes the traffic between ranks changes nothing and is
+// taken; kinds of parallelism that are not here are refused.
 #include "cli/megatron_catalogue.h"
 
 namespace phx {
@@ -7,37 +7,31 @@ namespace phx {
 std::span<const CatalogueGroup> rank_catalogue() {
   static const CatalogueGroup groups[] = {
       {.kind = kImplied,
-       .reason = "a run has one rank, with nothing to reduce, gather or overlap",
+       .reason = "it tunes the traffic between ranks in ways that this program does not have, or "
+                 "always has, and changes no result",
        .switches =
-           "use-distributed-optimizer overlap-grad-reduce overlap-param-gather "
-           "overlap-param-gather-with-optimizer-step no-overlap-p2p-communication "
-           "overlap-p2p-communication-warmup-flush use-tp-pp-dp-mapping "
+           "overlap-param-gather-with-optimizer-step "
+           "overlap-p2p-communication-warmup-flush "
            "defer-embedding-wgrad-compute disable-gloo-process-groups use-sharp "
            "ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
            "ddp-reduce-scatter-with-fp32-accumulation no-align-grad-reduce "
            "no-align-param-gather use-nccl-ub disable-symmetric-registration "
-           "create-all-gather-group tp-comm-overlap disable-tp-comm-bulk-wgrad "
+           "create-all-gather-group disable-tp-comm-bulk-wgrad "
            "disable-tp-comm-bulk-dgrad disable-tp-comm-overlap-ag disable-tp-comm-overlap-rs "
            "tp-comm-overlap-rs-dgrad distribute-saved-activations "
            "no-use-layer-wise-param-layout no-async-tensor-model-parallel-allreduce "
            "no-contiguous-buffers-in-local-ddp no-scatter-gather-tensors-in-pipeline "
-           "use-ring-exchange-p2p lazy-mpu-init grad-reduce-in-bf16",
-       .values =
-           "wgrad-deferral-limit pipeline-model-parallel-comm-backend distributed-backend "
-           "distributed-timeout-minutes distributed-timeout-seconds-after-init "
-           "nccl-communicator-config-path sharp-enabled-group ddp-bucket-size ddp-num-buckets "
-           "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank "
-           "microbatch-group-size-per-virtual-pipeline-stage",
+           "use-ring-exchange-p2p lazy-mpu-init",
+       .values = "wgrad-deferral-limit pipeline-model-parallel-comm-backend distributed-backend "
+                 "distributed-timeout-seconds-after-init "
+                 "nccl-communicator-config-path sharp-enabled-group ddp-num-buckets "
+                 "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank",
        .lists = "cp-comm-type high-priority-stream-groups "
                 "ddp-param-name-patterns-for-fp32-local-accumulation"},
       {.kind = kRefused,
-       .reason = "multi-rank training is not in this build yet",
-       .hint = "leave it out: a run has one rank",
-       .switches = "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split "
-                   "hybrid-context-parallel fake-process-group data-parallel-random-init",
-       .values = "expert-tensor-parallel-size=1 num-layers-per-virtual-pipeline-stage "
-                 "num-virtual-stages-per-pipeline-rank=1 pipeline-model-parallel-layout "
-                 "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
+       .reason = "this kind of parallelism is not in this build yet",
+       .switches = "hybrid-context-parallel fake-process-group data-parallel-random-init",
+       .values = "expert-tensor-parallel-size=1 "
                  "max-seqlen-per-dp-cp-rank tensor-parallel-num-weight-shards=1 "
                  "expert-tensor-parallel-num-weight-shards=1 "
                  "num-distributed-optimizer-instances=1 "

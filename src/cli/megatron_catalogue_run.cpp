@@ -74,9 +74,9 @@ std::span<const CatalogueGroup> run_catalogue() {
 
       // Optimizers.
       {.kind = kRefused,
-       .reason = "all parameters share one learning rate in this build",
-       .hint = "leave it out, and --lr and --min-lr hold for all",
-       .values = "decoupled-lr decoupled-min-lr head-lr-mult"},
+       .reason = "a classification head, which this belongs to, is not in this build",
+       .hint = "for the embedding and the output layer use --decoupled-lr",
+       .values = "head-lr-mult=1|1.0"},
       {.kind = kRefused,
        .reason = "this optimizer is not in this build yet",
        .hint = "use --optimizer adam",
@@ -190,11 +190,15 @@ std::span<const CatalogueGroup> run_catalogue() {
                    "log-progress log-device-memory-used",
        .values = "tensorboard-queue-size timing-log-level timing-log-option logging-level "
                  "log-memory-interval config-logger-dir"},
+      {.kind = kImplied,
+       .reason = "nothing is sent to a service: the same numbers stand in the log, and in "
+                 "--tensorboard-dir and --metrics-file where they are given",
+       .values = "wandb-project wandb-exp-name wandb-save-dir wandb-entity"},
       {.kind = kRefused,
        .reason = "this log is not written in this build",
        .hint = "use --tensorboard-dir or --metrics-file",
        .switches = "log-energy log-max-attention-logit otel-enabled",
-       .values = "wandb-project wandb-exp-name wandb-save-dir wandb-entity otel-service-name",
+       .values = "otel-service-name",
        .lists = "otel-span-groups"},
       {.kind = kRefused,
        .reason = "a run does not profile itself in this build",

@@ -6,6 +6,7 @@
 #include "base/option_rules.h"
 #include "cli/megatron_catalogue.h"
 #include "data/byte_tokenizer.h"
+#include "train/layout.h"
 
 namespace phx {
 namespace {
@@ -153,9 +154,6 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
       }
     }
   }
-  if (values.parallel.sequence_parallel && values.parallel.tensor_model_parallel_size == 1) {
-    report.implied.emplace_back("--sequence-parallel", "there is nothing to cut at TP 1");
-  }
 }
 
 }  // namespace
@@ -180,19 +178,27 @@ std::vector<Rule> pretrain_rules() {
   return rules;
 }
 
-ParseResult parse_pretrain(std::span<const std::string> args) {
+ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world) {
   ParseResult result;
   OptionSet set = pretrain_option_set(result.options);
   result.report = set.parse(args);
   if (result.report.help) return result;
   set.check(pretrain_rules(), result.report);
   note_idle(set, result.options, result.report);
+  const int64_t ranks = world.value_or(
+      result.options.parallel.local_ranks.value_or(model_ranks(result.options.parallel)));
+  result.world = ranks;
+  if (result.report.ok()) {
+    const Problems layout = layout_problems(
+        {result.options.model, result.options.parallel, result.options.train}, ranks);
+    result.report.problems.insert(result.report.problems.end(), layout.begin(), layout.end());
+  }
   if (result.report.ok()) {
     if (result.options.data.tokenizer_type == "ByteTokenizer" && !result.options.model.vocab_size) {
       result.options.model.vocab_size = ByteTokenizer::kVocabSize;
     }
     result.options.model.resolve();
-    result.options.train.resolve();
+    result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));
   }
   return result;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,10 +32,14 @@ struct PretrainOptions {
 struct ParseResult {
   PretrainOptions options;  // resolved when report.ok()
   ParseReport report;
+  int64_t world = 1;  // ranks that the options were checked for
 };
 
-// Reads and checks everything; reports every problem at once and throws nothing for them.
-ParseResult parse_pretrain(std::span<const std::string> args);
+// Reads and checks everything; reports every problem at once and throws nothing for them. `world`:
+// how many ranks there are; without it as many as --local-ranks says, or one copy of the model
+// needs.
+ParseResult parse_pretrain(std::span<const std::string> args,
+                           std::optional<int64_t> world = std::nullopt);
 
 // The registry over the given configs, Megatron's catalogue included; `options` must outlive it.
 OptionSet pretrain_option_set(PretrainOptions& options);

@@ -1,6 +1,7 @@
 #include "cli/train_main.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <thread>
 
@@ -8,6 +9,9 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "cli/exit_codes.h"
+#include "comm/thread_world.h"
+#include "comm/world.h"
+#include "train/num_parameters.h"
 #include "train/trainer.h"
 
 namespace phx {
@@ -16,8 +20,9 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
   RuntimeOptions options;
   std::string why;
   // No GPU kernel computes in doubles, so `auto` is the CPU for them.
-  const bool cuda = train.device == DeviceChoice::cuda ||
-                    (train.device == DeviceChoice::automatic && !train.fp64 && cuda_available(&why));
+  const bool cuda =
+      train.device == DeviceChoice::cuda ||
+      (train.device == DeviceChoice::automatic && !train.fp64 && cuda_available(&why));
   if (train.device == DeviceChoice::cuda)
     PHX_CHECK(cuda_available(&why), "--device cuda: ", why, "\n  hint: --device cpu");
   options.kind = cuda ? DeviceKind::cuda : DeviceKind::cpu;
@@ -27,42 +32,112 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
   return options;
 }
 
-int train_main(const PretrainOptions& options) {
+namespace {
+
+int exit_code(RunEnd end) { return end == RunEnd::stopped_by_signal ? kExitSignal : kExitDone; }
+
+RunConfig run_config(const PretrainOptions& options) {
+  return {.model = options.model,
+          .parallel = options.parallel,
+          .optim = options.optim,
+          .train = options.train,
+          .data = options.data,
+          .json = options.to_json().dump()};
+}
+
+std::string described(Runtime& runtime, const Mesh& mesh, const PretrainOptions& options) {
+  std::string text = str_cat("device: ", runtime.description());
+  if (runtime.kind() == DeviceKind::cpu)
+    text += str_cat(", ", runtime.threads().size(), " threads", mesh.size() > 1 ? " a rank" : "");
+  text += str_cat(", weights in ", model_dtype(options.train.precision()));
+  const AxisSizes& sizes = mesh.sizes();
+  if (mesh.size() > 1)
+    text += str_cat("; ranks: ", mesh.size(), " = TP ", sizes.tp, " x CP ", sizes.cp, " x DP ",
+                    sizes.dp, " x PP ", sizes.pp);
+  return text;
+}
+
+// One rank's part of the run.
+RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const Sources& sources,
+                const Mesh& mesh, const RuntimeOptions& device, Terminal& terminal,
+                const TrainerOptions& trainer_options) {
+  Runtime runtime(device);
+  terminal.print(described(runtime, mesh, options));
+  if (runtime.deterministic() && runtime.kind() == DeviceKind::cuda)
+    terminal.print(
+        "deterministic mode: attention by our own kernels, whose backward adds in one order");
+  Session session(config, sources, runtime.device(), mesh);
+  terminal.print(str_cat("model: ", format_thousands(num_parameters(config.model)),
+                         " parameters; data: ", session.data_description));
+  if (!options.train.save.empty() && mesh.rank() == 0) {
+    make_folder(options.train.save);
+    write_file(Path(options.train.save) / "options.json", options.to_json().dump(2) + "\n");
+  }
+  return Trainer(session, terminal, trainer_options).run();
+}
+
+}  // namespace
+
+namespace {
+
+// All ranks as threads of this process.
+RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
+                      const Sources& sources, int world, RuntimeOptions device, Terminal& terminal,
+                      const WorldOptions& waits) {
+  PHX_CHECK(device.kind == DeviceKind::cpu, world,
+            " ranks in one process run on CPUs\n  hint: phalanx launch --nproc ", world,
+            " starts a process for each GPU; --device cpu runs them here");
+  // Ranks share the cores; more threads than cores would only take turns.
+  if (options.train.threads == 0) device.threads = std::max(1, device.threads / world);
+  const Layout layout = make_layout(config.layout(), world);
+  Terminal silent(stdout, stderr, TerminalMode::silent);
+  RunEnd end = RunEnd::finished;
+  run_thread_ranks(world, waits, [&](World& ranks) {
+    const Mesh mesh(ranks, layout.mesh);
+    const bool speaks = mesh.rank() == 0;
+    const RunEnd own = run_rank(options, config, sources, mesh, device, speaks ? terminal : silent,
+                                {.catches_signals = speaks});
+    if (speaks) end = own;
+  });
+  return end;
+}
+
+// This process is one rank of several.
+RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
+                      const Sources& sources, const LaunchEnvironment& launch,
+                      RuntimeOptions device, Terminal& terminal, const WorldOptions& waits) {
+  const char* share = std::getenv("PHX_SHARE_GPU");
+  device.cuda_ordinal = share != nullptr && std::string(share) == "1" ? 0 : launch.local_rank;
+  if (options.train.threads == 0) device.threads = std::max(1, device.threads / launch.local_size);
+  const std::unique_ptr<World> world = make_world(device.kind, waits);
+  const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
+  Terminal silent(stdout, stderr, TerminalMode::silent);
+  return run_rank(options, config, sources, mesh, device, mesh.rank() == 0 ? terminal : silent, {});
+}
+
+}  // namespace
+
+int train_main(const PretrainOptions& options, const std::optional<LaunchEnvironment>& launch) {
   const auto terminal = std::make_shared<Terminal>();
   log_to(terminal, LogLevel::info);
 
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end a run
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
-  const RunConfig config{.model = options.model,
-                         .optim = options.optim,
-                         .train = options.train,
-                         .data = options.data,
-                         .json = options.to_json().dump()};
+  // Each of a rank's streams needs a queue of its own on the GPU: in a shared one, a message that
+  // waits for its peer would hold up the very work that the peer waits for. (Scripts for Megatron
+  // often set this to 1.)
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  const RunConfig config = run_config(options);
   const Sources sources(config);
-  Runtime runtime(runtime_options(options.train));
-  terminal->print(str_cat(
-      "device: ", runtime.description(),
-      runtime.kind() == DeviceKind::cpu ? str_cat(", ", runtime.threads().size(), " threads") : "",
-      ", weights in ", model_dtype(options.train.precision())));
-  if (runtime.deterministic() && runtime.kind() == DeviceKind::cuda)
-    terminal->print(
-        "deterministic mode: attention by our own kernels, whose backward adds in one order");
-  Session session(config, sources, runtime.device());
-  terminal->print(str_cat("model: ", format_thousands(session.store.num_elements()),
-                          " parameters; data: ", session.data_description));
-  if (!options.train.save.empty()) {
-    make_folder(options.train.save);
-    write_file(Path(options.train.save) / "options.json", options.to_json().dump(2) + "\n");
-  }
-  Trainer trainer(session, *terminal);
-  switch (trainer.run()) {
-    case RunEnd::finished:
-    case RunEnd::stopped_early:
-      return kExitDone;
-    case RunEnd::stopped_by_signal:
-      return kExitSignal;
-  }
-  return kExitDone;
+  const RuntimeOptions device = runtime_options(options.train);
+  const WorldOptions waits{.timeout =
+                               std::chrono::minutes(options.parallel.distributed_timeout_minutes)};
+  if (launch && launch->size > 1)
+    return exit_code(run_as_process(options, config, sources, *launch, device, *terminal, waits));
+  const int world = int(options.parallel.local_ranks.value_or(model_ranks(options.parallel)));
+  if (world > 1)
+    return exit_code(run_as_threads(options, config, sources, world, device, *terminal, waits));
+  return exit_code(run_rank(options, config, sources, Mesh(), device, *terminal, {}));
 }
 
 }  // namespace phx

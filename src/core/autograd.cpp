@@ -183,18 +183,25 @@ void GradOut::later(int i, std::function<void(const Sink&)> work) {
 
 const BackwardOptions& GradOut::options() const { return run_.options(); }
 
-void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients,
+void backward(std::span<const GraphEnd> ends, std::span<const Tensor> gradients,
               const BackwardOptions& options) {
-  PHX_CHECK(outputs.size() == gradients.size(), "backward: ", outputs.size(), " outputs but ",
+  PHX_CHECK(ends.size() == gradients.size(), "backward: ", ends.size(), " outputs but ",
             gradients.size(), " gradients");
   BackwardRun run(options);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!gradients[i].defined() || !outputs[i].requires_grad()) continue;
-    PHX_CHECK(gradients[i].shape() == outputs[i].shape(), "backward: the gradient is ",
-              gradients[i].shape(), ", the output ", outputs[i].shape());
-    run.arrive(outputs[i].node(), outputs[i].node_output(), gradients[i]);
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (!gradients[i].defined() || ends[i].node == nullptr) continue;
+    PHX_CHECK(gradients[i].shape() == ends[i].shape, "backward: the gradient is ",
+              gradients[i].shape(), ", the output ", ends[i].shape);
+    run.arrive(ends[i].node, ends[i].output, gradients[i]);
   }
   run.run();
+}
+
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients,
+              const BackwardOptions& options) {
+  std::vector<GraphEnd> ends;
+  for (const Tensor& output : outputs) ends.push_back(graph_end(output));
+  backward(ends, gradients, options);
 }
 
 }  // namespace phx

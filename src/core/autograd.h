@@ -111,7 +111,17 @@ struct BackwardOptions {
   DeferredWork* defer = nullptr;  // if set, GradOut::later is put here and run by the caller
 };
 
-// Propagates the gradients of `outputs` to all leaves. A graph can be walked once.
+// Where a graph hangs: an output without its values.
+struct GraphEnd {
+  std::shared_ptr<Node> node;  // null: needs no gradient
+  int output = 0;
+  Shape shape;
+};
+inline GraphEnd graph_end(const Tensor& x) { return {x.node(), x.node_output(), x.shape()}; }
+
+// Propagates the gradients of outputs to all leaves. A graph can be walked once.
+void backward(std::span<const GraphEnd> ends, std::span<const Tensor> gradients,
+              const BackwardOptions& options = {});
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients,
               const BackwardOptions& options = {});
 inline void backward(const Tensor& output, const Tensor& gradient,

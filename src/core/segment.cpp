@@ -43,15 +43,17 @@ Segment::Segment(std::span<const Tensor> inputs, const Forward& forward) {
                         0);
     inputs_.push_back(detached);
   }
-  attached_ = forward(inputs_);
-  for (const Tensor& output : attached_) outputs_.push_back(output.detach());
+  for (const Tensor& output : forward(inputs_)) {
+    ends_.push_back(graph_end(output));
+    outputs_.push_back(output.detach());
+  }
 }
 
 std::vector<Tensor> Segment::backward(std::span<const Tensor> douts,
                                       const BackwardOptions& options) {
   outputs_.clear();
-  const std::vector<Tensor> attached = std::exchange(attached_, {});
-  phx::backward(attached, douts, options);
+  const std::vector<GraphEnd> ends = std::exchange(ends_, {});
+  phx::backward(ends, douts, options);
   std::vector<Tensor> gradients;
   for (const Tensor& input : inputs_) {
     auto* leaf = static_cast<InputLeaf*>(input.node().get());

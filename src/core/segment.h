@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/autograd.h"
@@ -18,6 +19,9 @@ class Segment {
   Segment(std::span<const Tensor> inputs, const Forward& forward);
 
   const std::vector<Tensor>& outputs() const { return outputs_; }  // without graph
+  // The outputs leave the segment, which does not need their values: a pipeline stage drops them
+  // as soon as they are sent.
+  std::vector<Tensor> take_outputs() { return std::exchange(outputs_, {}); }
 
   // Gradients of the inputs, in order; undefined for inputs that are not floating. Once only: the
   // graph is gone afterwards.
@@ -25,7 +29,7 @@ class Segment {
 
  private:
   std::vector<Tensor> inputs_;    // detached, each with a leaf that collects its gradient
-  std::vector<Tensor> attached_;  // outputs with graph
+  std::vector<GraphEnd> ends_;    // where the outputs' graph hangs
   std::vector<Tensor> outputs_;
 };
 

@@ -47,7 +47,9 @@ void StepScalars::invert_tokens() {
   switch (tensor_.device().kind()) {
     case DeviceKind::cpu: {
       double* slots = tensor_.data<double>();
-      slots[index_of(Slot::inverse_tokens)] = 1.0 / std::max(slots[index_of(Slot::tokens)], 1.0);
+      const double inverse = 1.0 / std::max(slots[index_of(Slot::tokens)], 1.0);
+      slots[index_of(Slot::inverse_tokens)] = inverse;
+      slots[index_of(Slot::grad_scale)] = slots[index_of(Slot::loss_scale)] * inverse;
       return;
     }
     case DeviceKind::meta:
@@ -93,7 +95,8 @@ StepResults StepScalars::collect() {
           .loss_sum = at(Slot::loss_sum),
           .grad_norm = at(Slot::grad_norm),
           .nonfinite = at(Slot::nonfinite) != 0,
-          .skipped = at(Slot::skip) != 0};
+          .skipped = at(Slot::skip) != 0,
+          .stop_votes = at(Slot::stop_votes)};
 }
 
 }  // namespace phx

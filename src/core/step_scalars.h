@@ -26,7 +26,10 @@ enum class Slot : uint8_t {
   bias_correction2,  // 1 - beta2^step
   loss_scale,        // what the loss was multiplied by (fp16); 1 otherwise
   tokens,            // N: tokens that count for the loss; a rank's own until they are all-reduced
-  inverse_tokens,    // 1 / max(N, 1): where the backward begins
+  inverse_tokens,    // 1 / max(N, 1)
+  grad_scale,        // loss_scale / max(N, 1): where the backward begins
+  // These three are a rank's own until they are summed over all ranks, in one exchange.
+  stop_votes,  // of ranks that want to stop
   // Written by kernels.
   loss_sum,     // of the global batch's token losses, unscaled
   sum_squares,  // of all gradients, still times loss_scale^2
@@ -35,8 +38,8 @@ enum class Slot : uint8_t {
   nonfinite,    // 1 if this step's norm is inf or nan
   skip,         // 1 if the optimizer must leave everything as it is
 };
-inline constexpr int kNumSlots = 15;
-inline constexpr int kNumHostSlots = 9;  // the leading ones, in the order of StepValues
+inline constexpr int kNumSlots = 17;
+inline constexpr int kNumHostSlots = 11;  // the leading ones, in the order of StepValues
 
 struct StepValues {
   double step = 0;
@@ -48,6 +51,8 @@ struct StepValues {
   double loss_scale = 1;
   double tokens = 0;
   double inverse_tokens = 0;
+  double grad_scale = 0;
+  double stop_votes = 0;
 };
 static_assert(sizeof(StepValues) == kNumHostSlots * sizeof(double));
 
@@ -57,6 +62,7 @@ StepValues step_values(int64_t step, double beta1, double beta2, double tokens);
 struct StepResults {
   double step, lr, tokens, loss_scale, loss_sum, grad_norm;
   bool nonfinite, skipped;
+  double stop_votes;  // of all ranks
 };
 
 class StepScalars {
@@ -71,8 +77,10 @@ class StepScalars {
 
   // Writes the host's slots, behind everything enqueued so far. The host's memory is free at once.
   void begin_step(const StepValues& values);
-  // inverse_tokens from tokens, after these were summed over the ranks.
+  // inverse_tokens and grad_scale from tokens, after these were summed over the ranks.
   void invert_tokens();
+  // stop_votes, loss_sum and sum_squares, f64 [3]: to be summed over all ranks.
+  Tensor rank_sums() const { return tensor_.rows(int(Slot::stop_votes), 3); }
   // A stop that clip_factor made sticky is over (see kernels/clip_factor.h).
   void clear_skip();
 

@@ -105,20 +105,24 @@ void copy(const Tensor& src, Tensor& dst) {
   src.runtime().backend().copy_within(dst.raw(), src.raw(), src.bytes(), StreamName::compute);
 }
 
-void copy_columns(const Tensor& src, int64_t first, Tensor& dst) {
-  const int64_t width = dst.dim(-1), rows = dst.numel() / width, size = size_of(src.dtype());
+void copy_columns(const Tensor& src, int64_t from, int64_t width, const Tensor& dst, int64_t to) {
+  const int64_t rows = dst.numel() / dst.dim(-1), size = size_of(src.dtype());
   PHX_CHECK(src.dtype() == dst.dtype() && src.numel() / src.dim(-1) == rows &&
-                first + width <= src.dim(-1),
-            "copy_columns: columns [", first, ", ", first + width, ") of ", src.shape(), " ",
-            src.dtype(), " do not fit ", dst.shape(), " ", dst.dtype());
+                from + width <= src.dim(-1) && to + width <= dst.dim(-1),
+            "copy_columns: columns [", from, ", ", from + width, ") of ", src.shape(), " ",
+            src.dtype(), " do not fit ", dst.shape(), " ", dst.dtype(), " at column ", to);
   if (src.device().kind() == DeviceKind::meta) return;
-  src.runtime().backend().copy_rows({.dst = dst.raw(),
-                                     .dst_pitch = width * size,
-                                     .src = static_cast<const char*>(src.raw()) + first * size,
+  src.runtime().backend().copy_rows({.dst = static_cast<char*>(dst.raw()) + to * size,
+                                     .dst_pitch = dst.dim(-1) * size,
+                                     .src = static_cast<const char*>(src.raw()) + from * size,
                                      .src_pitch = src.dim(-1) * size,
                                      .row_bytes = width * size,
                                      .rows = rows},
                                     StreamName::compute);
+}
+
+void copy_columns(const Tensor& src, int64_t first, Tensor& dst) {
+  copy_columns(src, first, dst.dim(-1), dst, 0);
 }
 
 Tensor to_device(const Tensor& src, Device device) {

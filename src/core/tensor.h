@@ -95,6 +95,8 @@ void copy_to_host(const Tensor& src, void* dst);  // waits for the device
 void copy(const Tensor& src, Tensor& dst);        // the same shape and dtype
 // dst [.., w] = columns [first, first + w) of src [.., wider].
 void copy_columns(const Tensor& src, int64_t first, Tensor& dst);
+// Columns [to, to + width) of dst [.., any] = columns [from, from + width) of src [.., any].
+void copy_columns(const Tensor& src, int64_t from, int64_t width, const Tensor& dst, int64_t to);
 Tensor to_device(const Tensor& src, Device device);
 
 // From and to vectors, converting to the tensor's dtype. For tests, small tables and checkpoints.

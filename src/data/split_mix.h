@@ -4,25 +4,20 @@
 
 #include <cstdint>
 
-namespace phx {
+#include "core/philox.h"
 
-// A bijection of 64-bit numbers that spreads every bit over all others.
-constexpr uint64_t mix64(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+namespace phx {
 
 class SplitMix {
  public:
   explicit constexpr SplitMix(uint64_t seed) : state_(seed) {}
 
-  constexpr uint64_t next() { return mix64(state_ += 0x9e3779b97f4a7c15u); }
+  uint64_t next() { return mix64(state_ += 0x9e3779b97f4a7c15u); }
 
   // One of 0 .. n - 1. From the upper 32 bits: off by 2^-32 from uniform at most, for n < 2^32.
-  constexpr uint32_t below(uint32_t n) { return static_cast<uint32_t>(((next() >> 32) * n) >> 32); }
+  uint32_t below(uint32_t n) { return static_cast<uint32_t>(((next() >> 32) * n) >> 32); }
 
-  constexpr bool one_in(uint32_t n) { return below(n) == 0; }
+  bool one_in(uint32_t n) { return below(n) == 0; }
 
  private:
   uint64_t state_;

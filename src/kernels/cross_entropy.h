@@ -10,7 +10,10 @@
 // neither a class nor ignore_index makes the row's loss and gradient NaN.
 #pragma once
 
+#include <cmath>
+
 #include "core/autograd.h"
+#include "core/host_device.h"
 #include "kernels/dispatch.h"
 
 namespace phx::kernels {
@@ -41,7 +44,8 @@ PHX_KERNEL(void, cross_entropy_statistics,
            (const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options,
             Tensor& statistics))
 
-// statistics [rows, 3] over the whole vocabulary; lse, losses [rows] in acc_dtype.
+// statistics [ranks * rows, 3]: those of the ranks that share the vocabulary, one after the other,
+// together all of it; lse, losses [rows] in acc_dtype.
 PHX_KERNEL(void, cross_entropy_losses,
            (const Tensor& statistics, const Tensor& labels, const CrossEntropyOptions& options,
             Tensor& lse, Tensor& losses))
@@ -63,5 +67,29 @@ PHX_KERNEL(void, masked_sum, (const Tensor& losses, const Tensor& mask, Tensor& 
 
 // logits = cap * tanh(logits / cap), in place.
 PHX_KERNEL(void, softcap, (Tensor & logits, double cap))
+
+// Row statistics of columns a and b together.
+template <class Acc>
+struct RowStatistics {
+  Acc largest, sum, target;
+};
+template <class Acc>
+PHX_HD RowStatistics<Acc> combine(const RowStatistics<Acc>& a, const RowStatistics<Acc>& b) {
+  const Acc largest = a.largest > b.largest ? a.largest : b.largest;
+  return {largest, a.sum * std::exp(a.largest - largest) + b.sum * std::exp(b.largest - largest),
+          a.target + b.target};
+}
+// Of all ranks, from statistics [ranks * rows, 3], in rank order: the same on every rank.
+template <class Acc>
+PHX_HD RowStatistics<Acc> row_of_all_ranks(const Acc* statistics, int64_t rows, int64_t ranks,
+                                           int64_t row) {
+  const Acc* s = statistics + row * 3;
+  RowStatistics<Acc> all{s[0], s[1], s[2]};
+  for (int64_t rank = 1; rank < ranks; ++rank) {
+    s += rows * 3;
+    all = combine(all, {s[0], s[1], s[2]});
+  }
+  return all;
+}
 
 }  // namespace phx::kernels

@@ -1,6 +1,6 @@
 // c = activation(alpha * op(a) op(b) + beta * c + bias): matrices by OpenBLAS on cpu, by cuBLASLt
 // on cuda. 16-bit operands multiply and add in f32 and are rounded once, when c is stored; f32 is
-// full f32, never TF32. (On cuda a bias epilogue has been seen to err by up to two roundings.)
+// full f32, never TF32. (On cuda the library may round a product before it adds a bias or c, too.)
 //
 // The bits of c depend on shapes, dtypes and the machine alone, not on the number of threads: the
 // output is cut into tiles by shape, and each tile is one call to the library.

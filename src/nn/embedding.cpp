@@ -4,8 +4,18 @@
 
 namespace phx {
 
-Embedding::Embedding(int64_t rows, int64_t width, Init init, int64_t padded_rows)
-    : weight_(whole({rows, width}, init, padded_rows)) {
+namespace {
+
+ParameterSpec table(const Shape& shape, Init init, Replica replica) {
+  ParameterSpec spec = whole(shape, init);
+  spec.replica = replica;
+  return spec;
+}
+
+}  // namespace
+
+Embedding::Embedding(int64_t rows, int64_t width, Init init, Replica replica)
+    : weight_(table({rows, width}, init, replica)) {
   add_parameter("weight", weight_);
 }
 

@@ -1,4 +1,4 @@
-// Rows of a table by id. The table may be padded with zero rows that no id reaches.
+// Rows of a table by id, the same on every rank.
 #pragma once
 
 #include "nn/module.h"
@@ -7,7 +7,7 @@ namespace phx {
 
 class Embedding : public Module {
  public:
-  Embedding(int64_t rows, int64_t width, Init init, int64_t padded_rows = 0);
+  Embedding(int64_t rows, int64_t width, Init init, Replica replica = Replica::cut);
 
   Tensor forward(const Tensor& ids, double scale = 1.0);  // [s, b] -> [s, b, width]
   Parameter& weight() { return weight_; }

@@ -5,9 +5,18 @@
 
 namespace phx {
 
-Norm::Norm(const NormSpec& spec)
-    : spec_(spec), weight_(whole({spec.width}, Init::constant(spec.zero_centred ? 0 : 1))) {
-  if (spec.kind == NormSpec::Kind::layer) bias_.emplace(whole({spec.width}, Init::constant(0)));
+namespace {
+
+ParameterSpec vector(const NormSpec& norm, double value) {
+  ParameterSpec spec = whole({norm.width}, Init::constant(value));
+  spec.replica = norm.replica;
+  return spec;
+}
+
+}  // namespace
+
+Norm::Norm(const NormSpec& spec) : spec_(spec), weight_(vector(spec, spec.zero_centred ? 0 : 1)) {
+  if (spec.kind == NormSpec::Kind::layer) bias_.emplace(vector(spec, 0));
 }
 
 Tensor Norm::forward(const Tensor& x) {  // [.., width] -> [.., width]

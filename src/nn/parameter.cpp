@@ -23,31 +23,43 @@ class ParameterLeaf : public Node {
   Parameter& parameter_;
 };
 
+std::vector<Piece> pieces_of(const std::vector<RowPiece>& rows, int64_t cols) {
+  std::vector<Piece> pieces;
+  for (const RowPiece& row : rows)
+    pieces.push_back({.rows = row.count,
+                      .cols = cols,
+                      .global_row = row.global_row,
+                      .local_row = row.local_row});
+  return pieces;
+}
+
 ParameterSpec whole(const Shape& shape, Init init, int64_t local_rows) {
-  const int64_t rows = shape[0];
+  const int64_t rows = shape[0], cols = shape.rank() == 2 ? shape[1] : 1;
+  Shape local = shape;
+  if (local_rows > 0) local.set(0, local_rows);
   return {.global_shape = shape,
-          .local_rows = local_rows > 0 ? local_rows : rows,
-          .pieces = {{.global_row = 0, .local_row = 0, .count = rows}},
+          .local_shape = local,
+          .pieces = {{.rows = rows, .cols = cols}},
           .init = init};
 }
 
 Parameter::Parameter(ParameterSpec spec) : spec_(std::move(spec)) {
   PHX_CHECK(spec_.global_shape.rank() == 1 || spec_.global_shape.rank() == 2,
             "a parameter is a vector or a matrix, not ", spec_.global_shape);
-  for (const RowPiece& piece : spec_.pieces)
-    PHX_ASSERT(piece.local_row + piece.count <= spec_.local_rows &&
-                   piece.global_row + piece.count <= spec_.global_shape[0],
+  for (const Piece& piece : spec_.pieces)
+    PHX_ASSERT(piece.local_row + piece.rows <= spec_.local_shape[0] &&
+                   piece.local_col + piece.cols <= local_columns() &&
+                   piece.global_row + piece.rows <= spec_.global_shape[0] &&
+                   piece.global_col + piece.cols <= columns(),
                "a piece reaches outside of its parameter");
-}
-
-Shape Parameter::local_shape() const {
-  Shape shape = spec_.global_shape;
-  shape.set(0, spec_.local_rows);
-  return shape;
 }
 
 int64_t Parameter::columns() const {
   return spec_.global_shape.rank() == 2 ? spec_.global_shape[1] : 1;
+}
+
+int64_t Parameter::local_columns() const {
+  return spec_.local_shape.rank() == 2 ? spec_.local_shape[1] : 1;
 }
 
 void Parameter::attach(Tensor value, Tensor gradient) {
@@ -58,6 +70,7 @@ void Parameter::attach(Tensor value, Tensor gradient) {
 
 Held Parameter::acquire() {
   PHX_ASSERT(value_.defined(), "parameter ", name_, " has no memory yet");
+  if (before_use_) before_use_();
   Tensor tensor = value_;
   if (leaf_) tensor.set_node(leaf_, 0);
   return Held(*this, std::move(tensor));
@@ -72,12 +85,14 @@ void Parameter::finish_step() {
 void Parameter::initialize(uint64_t seed) {
   set_zero(value_);
   if (spec_.init.kind == Init::Kind::constant && spec_.init.value == 0) return;
-  Tensor matrix = value_.reshape({spec_.local_rows, columns()});
-  for (const RowPiece& piece : spec_.pieces) {
+  Tensor matrix = value_.reshape({spec_.local_shape[0], local_columns()});
+  for (const Piece& piece : spec_.pieces) {
     const kernels::FillBox box{.row = piece.local_row,
-                               .rows = piece.count,
-                               .cols = columns(),
-                               .global_row = piece.global_row};
+                               .rows = piece.rows,
+                               .col = piece.local_col,
+                               .cols = piece.cols,
+                               .global_row = piece.global_row,
+                               .global_col = piece.global_col};
     if (spec_.init.kind == Init::Kind::normal) {
       kernels::fill_normal(matrix, box,
                            {.seed = seed, .site = site_of(name_), .std = spec_.init.value});

@@ -17,12 +17,27 @@
 
 namespace phx {
 
-// A parameter as rows x columns; one-dimensional ones have a single column. `count` whole rows from
-// global row `global_row` lie at local row `local_row`.
+// A parameter as rows x columns; one-dimensional ones have a single column. A box of it lies at
+// (global_row, global_col) of the global matrix and at (local_row, local_col) of this rank's.
+struct Piece {
+  int64_t rows = 0, cols = 0;
+  int64_t global_row = 0, global_col = 0;
+  int64_t local_row = 0, local_col = 0;
+};
+
+// Whole rows only: `count` of them from global row `global_row` lie at local row `local_row`.
 struct RowPiece {
   int64_t global_row = 0;
   int64_t local_row = 0;
   int64_t count = 0;
+};
+std::vector<Piece> pieces_of(const std::vector<RowPiece>& rows, int64_t cols);
+
+// How a parameter stands to the ranks of the tensor-parallel group.
+enum class Replica : uint8_t {
+  cut,      // every rank has a part of its own
+  same,     // every rank has all of it and computes the same gradient
+  partial,  // every rank has all of it but sees only some tokens or heads: gradients are summed
 };
 
 struct Init {
@@ -33,13 +48,14 @@ struct Init {
 };
 
 struct ParameterSpec {
-  Shape global_shape;            // [rows, cols] or [rows], without padding
-  int64_t local_rows = 0;        // with padding
-  std::vector<RowPiece> pieces;  // every global row that this rank holds, once
+  Shape global_shape;         // [rows, cols] or [rows], without padding
+  Shape local_shape;          // with padding
+  std::vector<Piece> pieces;  // every global element that this rank holds, once
   Init init;
+  Replica replica = Replica::cut;
 };
 
-// All rows, where they are; `local_rows` may be larger (zero rows at the end).
+// All of it, where it is; `local_rows` may be larger (zero rows at the end).
 ParameterSpec whole(const Shape& shape, Init init, int64_t local_rows = 0);
 
 class Parameter;
@@ -66,11 +82,18 @@ class Parameter {
 
   const std::string& name() const { return name_; }
   const ParameterSpec& spec() const { return spec_; }
-  Shape local_shape() const;
-  int64_t columns() const;
+  const Shape& local_shape() const { return spec_.local_shape; }
+  int64_t columns() const;        // of the global matrix
+  int64_t local_columns() const;  // of this rank's
   // Matrices decay; biases and norms, which are vectors, do not, unless told to.
   bool decays() const { return spec_.global_shape.rank() >= 2 || decays_; }
   void set_decays() { decays_ = true; }
+
+  // A tied embedding under pipeline parallelism: the first and the last stage hold it, and its
+  // gradient is the sum of theirs. It counts in norms and files where it is `primary`.
+  enum class Tied : uint8_t { no, primary, copy };
+  Tied tied() const { return tied_; }
+  void set_tied(Tied tied) { tied_ = tied; }
 
   // The weight for an op, attached to the graph. Released when the Held goes out of scope; backward
   // functions get it acquired by the graph walk.
@@ -88,9 +111,12 @@ class Parameter {
   // Called each time a use of this parameter has been back-propagated. Buckets hang on it.
   void on_use_done(std::function<void(Parameter&)> f) { use_done_ = std::move(f); }
 
+  // Called when the weight is about to be used: it may still be on its way from other ranks.
+  void before_use(std::function<void()> f) { before_use_ = std::move(f); }
+
   void set_name(std::string name) { name_ = std::move(name); }
   void attach(Tensor value, Tensor gradient);  // the store's memory
-  // Global rows by Philox, keyed by name and global index: the same weights under every layout.
+  // Global elements by Philox, keyed by name and global index: the same weights under every layout.
   void initialize(uint64_t seed);
 
  private:
@@ -101,8 +127,10 @@ class Parameter {
   Tensor value_, gradient_;
   std::shared_ptr<Node> leaf_;
   std::function<void(Parameter&)> use_done_;
+  std::function<void()> before_use_;
   bool touched_ = false;
   bool decays_ = false;
+  Tied tied_ = Tied::no;
 };
 
 }  // namespace phx

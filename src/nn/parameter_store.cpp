@@ -1,6 +1,7 @@
 #include "nn/parameter_store.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/math.h"
 
@@ -12,43 +13,104 @@ namespace {
 // want alignment, and 256 bytes of bf16 is the allocator's own granule.
 constexpr int64_t kAlignment = 128;
 
-Tensor view(const Tensor& flat, int64_t offset, const Shape& shape) {
-  return flat.rows(offset, shape.numel()).reshape(shape);
+Tensor view(const Tensor& flat, const FlatRange& range, const Shape& shape) {
+  return flat.rows(range.offset, range.count).reshape(shape);
+}
+
+// A tied embedding stands apart: two stages exchange it, in a bucket of its own, so that both cut
+// it alike. Then matrices, which decay; and of each kind first what is cut over ranks, then what
+// every rank has.
+auto place(const Parameter& p) {
+  return std::tuple(p.tied() == Parameter::Tied::no, !p.decays(), p.spec().replica != Replica::cut,
+                    p.spec().replica == Replica::partial);
 }
 
 }  // namespace
 
-ParameterStore::ParameterStore(Module& model, Device device, const StoreOptions& options) {
-  model.name_parameters();
-  model.for_each_parameter([&](const std::string& name, Parameter& p) {
-    if (options.also_decays && options.also_decays(name)) p.set_decays();
-    parameters_.push_back(&p);
-  });
-  std::stable_sort(parameters_.begin(), parameters_.end(),
-                   [](Parameter* a, Parameter* b) { return a->decays() > b->decays(); });
-
-  int64_t total = 0;
-  for (Parameter* parameter : parameters_) {
-    const int64_t size = round_up(parameter->local_shape().numel(), kAlignment);
-    if (runs_.empty() || runs_.back().decays != parameter->decays())
-      runs_.push_back({.offset = total, .count = 0, .decays = parameter->decays()});
-    runs_.back().count += size;
-    offsets_.push_back(total);
-    total += size;
-    num_elements_ += parameter->spec().global_shape.numel();
+std::vector<FlatRange> intersection(std::span<const FlatRange> a, std::span<const FlatRange> b) {
+  std::vector<FlatRange> common;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    const int64_t begin = std::max(a[i].offset, b[j].offset);
+    const int64_t end = std::min(a[i].end(), b[j].end());
+    if (begin < end) common.push_back({begin, end - begin});
+    (a[i].end() < b[j].end() ? i : j) += 1;
   }
-  weights_ = empty({total}, options.dtype, device, Purpose::weights);
+  return common;
+}
+
+ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device,
+                               const StoreOptions& options) {
+  for (Module* chunk : chunks) {
+    chunk->name_parameters();
+    chunk->for_each_parameter([&](const std::string& name, Parameter& p) {
+      if (options.also_decays && options.also_decays(name)) p.set_decays();
+      parameters_.push_back(&p);
+    });
+  }
+  std::stable_sort(parameters_.begin(), parameters_.end(),
+                   [](Parameter* a, Parameter* b) { return place(*a) < place(*b); });
+  lay_out(options);
+
+  weights_ = empty({size_}, options.dtype, device, Purpose::weights);
   set_zero(weights_);
   if (options.gradients) {
-    gradients_ = empty({total}, acc_dtype(options.dtype), device, Purpose::gradients);
+    gradients_ = empty({size_}, options.gradients_in.value_or(acc_dtype(options.dtype)), device,
+                       Purpose::gradients);
     set_zero(gradients_);
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Shape shape = parameters_[i]->local_shape();
-    parameters_[i]->attach(view(weights_, offsets_[i], shape),
-                           options.gradients ? view(gradients_, offsets_[i], shape) : Tensor());
+    const Shape& shape = parameters_[i]->local_shape();
+    parameters_[i]->attach(view(weights_, range_of(i), shape),
+                           options.gradients ? view(gradients_, range_of(i), shape) : Tensor());
     if (options.initialize) parameters_[i]->initialize(options.seed);
   }
+}
+
+void ParameterStore::lay_out(const StoreOptions& options) {
+  const auto close_bucket = [&] {
+    if (buckets_.empty()) return;
+    FlatRange& range = buckets_.back().range;
+    range.count = round_up(size_ - range.offset, kAlignment * options.bucket_parts);
+    runs_.back().count += range.end() - size_;
+    size_ = range.end();
+  };
+  const auto is_tied = [](const Parameter* p) { return p->tied() != Parameter::Tied::no; };
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Parameter* parameter = parameters_[i];
+    const bool full = !buckets_.empty() && options.bucket_elements > 0 &&
+                      size_ - buckets_.back().range.offset >= options.bucket_elements;
+    if (i == 0 || full || is_tied(parameters_[i - 1]) || is_tied(parameter)) {
+      close_bucket();
+      buckets_.push_back({.range = {size_, 0}, .parameters = {}});
+    }
+    const bool decays = parameter->decays();
+    const bool decoupled = options.decoupled && options.decoupled(parameter->name());
+    if (runs_.empty() || runs_.back().decays != decays || runs_.back().decoupled != decoupled)
+      runs_.push_back({.offset = size_, .count = 0, .decays = decays, .decoupled = decoupled});
+    const int64_t size = round_up(parameter->local_shape().numel(), kAlignment);
+    runs_.back().count += size;
+    buckets_.back().parameters.push_back(i);
+    offsets_.push_back(size_);
+    size_ += size;
+    num_elements_ += parameter->spec().global_shape.numel();
+  }
+  close_bucket();
+}
+
+std::vector<FlatRange> ParameterStore::ranges(
+    const std::function<bool(const Parameter&)>& f) const {
+  std::vector<FlatRange> picked;
+  bool before = false;  // whether the parameter before was picked
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const bool now = f(*parameters_[i]);
+    if (now && before) {
+      picked.back().count = range_of(i).end() - picked.back().offset;
+    } else if (now) {
+      picked.push_back(range_of(i));
+    }
+    before = now;
+  }
+  return picked;
 }
 
 Parameter& ParameterStore::find(const std::string& name) const {

@@ -32,7 +32,24 @@ struct Head {
   Tensor loss_mask;   // [t] or undefined
   Tensor grad_scale;  // [1] or undefined
   kernels::CrossEntropyOptions options;
+  Communicator* class_ranks;
   int64_t chunk_rows;
+
+  // Statistics of all classes, [ranks * rows, 3]: this rank's, or everybody's one after the other.
+  Tensor statistics(const Tensor& logits, const Tensor& labels, Tensor& buffer) const {
+    const int64_t rows = logits.dim(0);
+    const int64_t ranks = class_ranks == nullptr ? 1 : class_ranks->size();
+    Tensor own = buffer.rows(ranks > 1 ? ranks * chunk_rows : 0, rows);
+    kernels::cross_entropy_statistics(logits, labels, options, own);
+    if (ranks == 1) return own;
+    Tensor all = buffer.rows(0, ranks * rows);
+    class_ranks->all_gather(own, all, logits.runtime().stream(StreamName::compute));
+    return all;
+  }
+  Tensor statistics_buffer() const {
+    const int64_t blocks = class_ranks == nullptr ? 1 : class_ranks->size() + 1;
+    return empty({blocks * chunk_rows, 3}, acc_dtype(x.dtype()), x.device(), Purpose::workspace);
+  }
 
   // f(begin, count, logits [count, v]) for each chunk of rows. The logits are f's to overwrite.
   template <class F>
@@ -82,9 +99,11 @@ int64_t checked_vocab(const Tensor& x, const Tensor& w, const LmLossOptions& opt
   PHX_CHECK(x.dtype() == w.dtype(), "LM head: x is ", x.dtype(), " and w ", w.dtype(),
             ", but they should have one type");
   PHX_CHECK(x.dim(0) > 0, "LM head: there are no rows: x is ", x.shape());
-  PHX_CHECK(options.vocab >= 0 && options.vocab <= w.dim(0), "LM head: a vocabulary of ",
-            options.vocab, " does not fit w ", w.shape());
-  return options.vocab > 0 ? options.vocab : w.dim(0);
+  const int64_t ranks = options.class_ranks == nullptr ? 1 : options.class_ranks->size();
+  PHX_CHECK(options.vocab >= 0 && options.vocab <= w.dim(0) * ranks, "LM head: a vocabulary of ",
+            options.vocab, " does not fit w ", w.shape(),
+            ranks > 1 ? str_cat(" on ", ranks, " ranks") : "");
+  return options.vocab > 0 ? options.vocab : w.dim(0) * ranks;
 }
 
 Head checked_head(const Tensor& x, const Tensor& w, const Tensor& labels, const Tensor& loss_mask,
@@ -110,7 +129,9 @@ Head checked_head(const Tensor& x, const Tensor& w, const Tensor& labels, const 
           .grad_scale = grad_scale.detach(),
           .options = {.vocab = vocab,
                       .logit_softcap = options.logit_softcap,
-                      .ignore_index = options.ignore_index},
+                      .ignore_index = options.ignore_index,
+                      .first_class = options.first_class},
+          .class_ranks = options.class_ranks,
           .chunk_rows = rows_per_chunk(x, w, options)};
 }
 
@@ -133,12 +154,26 @@ LmLoss gradients_in_forward(const Head& head, const Tensor& x, const Tensor& w) 
   Sink dx, dw;
   if (x.requires_grad()) dx.tensor = empty_like(head.x);
   if (w.requires_grad()) dw = w.node()->leaf_sink();
-  head.for_chunks([&](int64_t begin, int64_t count, Tensor& logits) {
-    Tensor losses = token_losses.rows(begin, count);
-    kernels::cross_entropy_with_gradient(logits, head.labels.rows(begin, count),
-                                         head.weights(begin, count, {}), head.options, losses);
-    head.add_gradients(logits, begin, count, dx, dw);
-  });
+  if (head.class_ranks == nullptr) {
+    head.for_chunks([&](int64_t begin, int64_t count, Tensor& logits) {
+      Tensor losses = token_losses.rows(begin, count);
+      kernels::cross_entropy_with_gradient(logits, head.labels.rows(begin, count),
+                                           head.weights(begin, count, {}), head.options, losses);
+      head.add_gradients(logits, begin, count, dx, dw);
+    });
+  } else {
+    Tensor buffer = head.statistics_buffer();
+    Tensor lse = empty({head.chunk_rows}, token_losses.dtype(), x.device(), Purpose::workspace);
+    head.for_chunks([&](int64_t begin, int64_t count, Tensor& logits) {
+      const Tensor labels = head.labels.rows(begin, count);
+      Tensor row_lse = lse.rows(0, count), losses = token_losses.rows(begin, count);
+      const Tensor all = head.statistics(logits, labels, buffer);
+      kernels::cross_entropy_losses(all, labels, head.options, row_lse, losses);
+      kernels::cross_entropy_gradient(logits, labels, row_lse, head.weights(begin, count, {}),
+                                      head.options);
+      head.add_gradients(logits, begin, count, dx, dw);
+    });
+  }
   if (w.requires_grad()) w.node()->leaf_done();
 
   const Tensor loss_sum = with_backward(
@@ -155,13 +190,12 @@ LmLoss gradients_in_backward(const Head& head, const Tensor& x, const Tensor& w)
   const DType acc = acc_dtype(x.dtype());
   Tensor token_losses = empty({x.dim(0)}, acc, x.device());
   Tensor lse = empty({x.dim(0)}, acc, x.device());
-  Tensor statistics = empty({head.chunk_rows, 3}, acc, x.device(), Purpose::workspace);
+  Tensor buffer = head.statistics_buffer();
   head.for_chunks([&](int64_t begin, int64_t count, Tensor& logits) {
-    Tensor rows = statistics.rows(0, count), row_lse = lse.rows(begin, count),
-           losses = token_losses.rows(begin, count);
+    Tensor row_lse = lse.rows(begin, count), losses = token_losses.rows(begin, count);
     const Tensor labels = head.labels.rows(begin, count);
-    kernels::cross_entropy_statistics(logits, labels, head.options, rows);
-    kernels::cross_entropy_losses(rows, labels, head.options, row_lse, losses);
+    const Tensor all = head.statistics(logits, labels, buffer);
+    kernels::cross_entropy_losses(all, labels, head.options, row_lse, losses);
   });
 
   const Tensor loss_sum = with_backward(

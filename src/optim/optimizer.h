@@ -11,7 +11,7 @@
 
 namespace phx {
 
-// A flat buffer beside the weights that belongs into a checkpoint.
+// A flat buffer beside the weights that belongs into a checkpoint: of the owned ranges.
 struct OptimizerState {
   const char* name;  // "exp_avg"
   Tensor flat;
@@ -19,12 +19,18 @@ struct OptimizerState {
 
 class Optimizer {
  public:
-  Optimizer(ParameterStore& store, const OptimizerConfig& config);
+  // `owned`: what this rank updates and keeps state for, in order; the others' weights come from
+  // their ranks. Empty: all.
+  Optimizer(ParameterStore& store, const OptimizerConfig& config,
+            std::vector<FlatRange> owned = {});
 
-  // One update from the store's gradients, with the numbers in `scalars`. If the gradient norm is
-  // not finite nothing changes, on the device; the host hears of it from the step's results.
-  // `sticky`: after such a step all later ones are skipped too, until the host has reacted.
-  void step(StepScalars& scalars, bool sticky);
+  // The sum of squares of the gradients in `ranges` into its slot.
+  void sum_squares(StepScalars& scalars, std::span<const FlatRange> ranges);
+  // One update from the store's gradients, with the numbers in `scalars`, whose sum of squares is
+  // that of all gradients by now. If it is not finite nothing changes, on the device; the host
+  // hears of it from the step's results. `sticky`: after such a step all later ones are skipped
+  // too, until the host has reacted.
+  void update(StepScalars& scalars, bool sticky);
 
   std::vector<OptimizerState> states() const;
   // Masters that follow from weights loaded without optimizer state: the weights themselves.
@@ -33,7 +39,8 @@ class Optimizer {
  private:
   ParameterStore& store_;
   OptimizerConfig config_;
-  Tensor exp_avg_, exp_avg_sq_;
+  std::vector<FlatRange> owned_;
+  Tensor exp_avg_, exp_avg_sq_;  // of the owned ranges, end to end
   Tensor master_;  // f32 for f16, the u16 remainder for bf16, undefined for f32 and f64
 };
 

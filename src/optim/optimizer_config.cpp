@@ -47,6 +47,28 @@ void check_wsd(const OptionSet& options, Problems& problems) {
   }
 }
 
+// The floor of the second learning rate, given or --min-lr, lies under its peak.
+void check_decoupled(const OptionSet& options, Problems& problems) {
+  const auto peak = options.number("decoupled-lr");
+  const bool own_floor = options.active("decoupled-min-lr");
+  if (!options.active("decoupled-lr")) {
+    if (own_floor) {
+      problems.push_back(
+          {ProblemKind::rule, "--decoupled-min-lr",
+           shown(options, "decoupled-min-lr") + " has no effect without --decoupled-lr",
+           "add --decoupled-lr, the peak of that learning rate"});
+    }
+    return;
+  }
+  const std::string floor = own_floor ? "decoupled-min-lr" : "min-lr";
+  const auto least = options.number(floor);
+  if (!peak || !least || *least <= *peak) return;
+  problems.push_back(
+      {ProblemKind::rule, "--" + floor,
+       str_cat(shown(options, floor), " is more than ", shown(options, "decoupled-lr")),
+       str_cat("--decoupled-min-lr of 0 to ", *peak, " is possible")});
+}
+
 // Zero is Megatron's way to say "no warm-up", so it excludes nothing.
 void check_one_warmup(const OptionSet& options, Problems& problems) {
   std::string set;
@@ -67,6 +89,7 @@ std::vector<Rule> optimizer_rules() {
   return {
       at_most("min-lr", "lr"),
       at_most("lr-warmup-init", "lr"),
+      {"--decoupled-min-lr goes with --decoupled-lr and is at most that", check_decoupled},
       {"at most one of --lr-warmup-fraction, --lr-warmup-iters and --lr-warmup-samples",
        check_one_warmup},
       at_most_one({"override-opt-param-scheduler", "use-checkpoint-opt-param-scheduler"},

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/option_traits.h"
@@ -34,6 +35,8 @@ struct OptimizerConfig {
   OptimizerKind optimizer = OptimizerKind::adam;
   std::optional<double> lr;
   double min_lr = 0.0;
+  std::optional<double> decoupled_lr;      // of the word embedding and the output layer
+  std::optional<double> decoupled_min_lr;  // likewise; min_lr if unset
   LrDecayStyle lr_decay_style = LrDecayStyle::linear;
   std::optional<int64_t> lr_decay_iters;
   std::optional<int64_t> lr_decay_samples;
@@ -65,6 +68,11 @@ struct OptimizerConfig {
   int64_t hysteresis = 2;
 
   bool dynamic_loss_scale() const { return !loss_scale; }
+  // Exactly the two matrices of the vocabulary, as in Megatron: positions go with the rest.
+  static bool is_decoupled(const std::string& parameter) {
+    return parameter.ends_with("word_embeddings.weight") ||
+           parameter.ends_with("output_layer.weight");
+  }
   double first_weight_decay() const { return start_weight_decay.value_or(weight_decay); }
   double last_weight_decay() const { return end_weight_decay.value_or(weight_decay); }
 
@@ -80,6 +88,11 @@ struct OptimizerConfig {
                    {"dist_muon", later}}});
     field("lr", lr, "peak learning rate", Positive{}, Required{});
     field("min-lr", min_lr, "learning rate never falls below this", NotNegative{});
+    field("decoupled-lr", decoupled_lr,
+          "peak learning rate of the word embedding and the output layer", Positive{},
+          DefaultIs{"--lr"});
+    field("decoupled-min-lr", decoupled_min_lr, "what that rate never falls below", NotNegative{},
+          DefaultIs{"--min-lr"});
     field("lr-decay-style", lr_decay_style, "how the learning rate falls after warm-up");
     field("lr-decay-iters", lr_decay_iters, "iterations until --min-lr, warm-up included",
           Positive{}, DefaultIs{"--train-iters"});
@@ -96,10 +109,11 @@ struct OptimizerConfig {
           Positive{});
     field("lr-wsd-decay-samples", lr_wsd_decay_samples, "the same in samples", Positive{});
     field("override-opt-param-scheduler", override_opt_param_scheduler,
-          "on resume these schedules win over the checkpoint's", Alias{"override-lr-scheduler"});
+          "on resume these schedules win over the checkpoint's",
+          Alias{"override-opt_param-scheduler"}, Alias{"override-lr-scheduler"});
     field("use-checkpoint-opt-param-scheduler", use_checkpoint_opt_param_scheduler,
           "on resume the checkpoint's schedules win over these",
-          Alias{"use-checkpoint-lr-scheduler"});
+          Alias{"use-checkpoint-opt_param-scheduler"}, Alias{"use-checkpoint-lr-scheduler"});
 
     field("weight-decay", weight_decay, "decoupled weight decay, on matrices only", NotNegative{});
     field("start-weight-decay", start_weight_decay, "weight decay at the first iteration",

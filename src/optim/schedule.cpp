@@ -82,6 +82,16 @@ double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengt
   return least + coefficient * (most - least);
 }
 
+double decoupled_learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
+                               int64_t samples) {
+  OptimizerConfig own = config;
+  if (config.decoupled_lr) {
+    own.lr = config.decoupled_lr;
+    own.min_lr = config.decoupled_min_lr.value_or(config.min_lr);
+  }
+  return learning_rate(own, lengths, samples);
+}
+
 double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths,
                     int64_t samples) {
   const double start = config.first_weight_decay(), end = config.last_weight_decay();

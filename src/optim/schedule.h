@@ -21,6 +21,10 @@ ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_sa
 
 double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
                      int64_t samples);
+// That of the word embedding and the output layer: the same curve between its own ends, if it has
+// them.
+double decoupled_learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
+                               int64_t samples);
 double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples);
 
 }  // namespace phx

@@ -6,17 +6,26 @@
 namespace phx {
 
 std::vector<Rule> parallel_rules() {
-  // The one place that keeps runs to a single rank. With it gone, the rules of the layouts follow.
-  const auto single_rank = [](const OptionSet& options, Problems& problems) {
-    for (const char* name : {"tensor-model-parallel-size", "pipeline-model-parallel-size",
-                             "context-parallel-size", "expert-model-parallel-size"}) {
+  const auto not_yet = [](const OptionSet& options, Problems& problems) {
+    for (const char* name : {"context-parallel-size", "expert-model-parallel-size"}) {
       if (options.number(name) == 1) continue;
-      problems.push_back({ProblemKind::refused, str_cat("--", name),
-                          shown(options, name) + ": multi-rank training is not in this build yet",
-                          str_cat("use --", name, " 1")});
+      problems.push_back(
+          {ProblemKind::refused, str_cat("--", name),
+           shown(options, name) + ": this kind of parallelism is not in this build yet",
+           str_cat("use --", name, " 1")});
     }
   };
-  return {{"parallel sizes are 1: multi-rank training is not in this build yet", single_rank}};
+  return {
+      {"context and expert parallelism are not in this build yet", not_yet},
+      requires_option("overlap-param-gather", "use-distributed-optimizer",
+                      "without it no rank lacks weights"),
+      requires_option("overlap-param-gather", "overlap-grad-reduce",
+                      "both cut the weights into the same buckets"),
+      requires_option("grad-reduce-in-bf16", "bf16", "gradients have at least the weights' bits"),
+      at_most_one({"num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank",
+                   "pipeline-model-parallel-layout"},
+                  "each says how many chunks a pipeline rank has"),
+  };
 }
 
 }  // namespace phx

@@ -1,7 +1,10 @@
 // How a run is cut over ranks.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/option_traits.h"
@@ -10,27 +13,104 @@ namespace phx {
 
 struct Rule;
 
+enum class PipelineSchedule { one_f_one_b, zero_bubble };
+constexpr auto option_names(PipelineSchedule) { return std::array{"1f1b", "zb-h1"}; }
+
 struct ParallelConfig {
   int64_t tensor_model_parallel_size = 1;
   int64_t pipeline_model_parallel_size = 1;
   int64_t context_parallel_size = 1;
   int64_t expert_model_parallel_size = 1;
   bool sequence_parallel = false;
+  bool use_tp_pp_dp_mapping = false;
+  bool tp_comm_overlap = false;
+
+  // The pipeline.
+  std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
+  std::optional<int64_t> num_virtual_stages_per_pipeline_rank;
+  std::optional<int64_t> microbatch_group_size_per_virtual_pipeline_stage;
+  std::optional<int64_t> decoder_first_pipeline_num_layers;
+  std::optional<int64_t> decoder_last_pipeline_num_layers;
+  bool account_for_embedding_in_pipeline_split = false;
+  bool account_for_loss_in_pipeline_split = false;
+  std::string pipeline_model_parallel_layout;
+  bool overlap_p2p_communication = true;
+  PipelineSchedule pipeline_schedule = PipelineSchedule::one_f_one_b;
+
+  // Data parallelism.
+  bool use_distributed_optimizer = false;
+  bool overlap_grad_reduce = false;
+  bool overlap_param_gather = false;
+  bool grad_reduce_in_bf16 = false;
+  std::optional<int64_t> ddp_bucket_size;
+
+  // Ranks.
+  std::optional<int64_t> local_ranks;
+  int64_t distributed_timeout_minutes = 10;
 
   template <class Field>
-  void each(Field&& field) {
-    field("tensor-model-parallel-size", tensor_model_parallel_size,
-          "ranks that share every matrix (TP)", Positive{});
-    field("pipeline-model-parallel-size", pipeline_model_parallel_size,
-          "ranks that share the layers (PP)", Positive{});
-    field("context-parallel-size", context_parallel_size, "ranks that share every sequence (CP)",
-          Positive{});
-    field("expert-model-parallel-size", expert_model_parallel_size,
-          "ranks that share the experts (EP)", Positive{});
-    field("sequence-parallel", sequence_parallel,
-          "cut norms and dropout over the tensor-parallel ranks; no change at TP 1");
-  }
+  void each(Field&& field);
 };
+
+template <class Field>
+void ParallelConfig::each(Field&& field) {
+  field("tensor-model-parallel-size", tensor_model_parallel_size,
+        "ranks that share every matrix (TP)", Positive{});
+  field("pipeline-model-parallel-size", pipeline_model_parallel_size,
+        "ranks that share the layers (PP)", Positive{});
+  field("context-parallel-size", context_parallel_size, "ranks that share every sequence (CP)",
+        Positive{});
+  field("expert-model-parallel-size", expert_model_parallel_size,
+        "ranks that share the experts (EP)", Positive{});
+  field("sequence-parallel", sequence_parallel,
+        "cut norms and dropout over the tensor-parallel ranks; no change at TP 1");
+  field("use-tp-pp-dp-mapping", use_tp_pp_dp_mapping,
+        "number the ranks tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
+  field("tp-comm-overlap", tp_comm_overlap,
+        "cut exchanges between tensor-parallel ranks into chunks that overlap with the "
+        "neighbouring product (cuda)");
+
+  field("num-layers-per-virtual-pipeline-stage", num_layers_per_virtual_pipeline_stage,
+        "layers of a chunk; a pipeline rank has several chunks", Positive{});
+  field("num-virtual-stages-per-pipeline-rank", num_virtual_stages_per_pipeline_rank,
+        "chunks of layers that a pipeline rank has (VPP)", Positive{});
+  field("microbatch-group-size-per-virtual-pipeline-stage",
+        microbatch_group_size_per_virtual_pipeline_stage,
+        "micro-batches that pass a chunk before the next chunk begins", Positive{},
+        DefaultIs{"PP"});
+  field("decoder-first-pipeline-num-layers", decoder_first_pipeline_num_layers,
+        "layers of the first pipeline stage", Positive{}, DefaultIs{"an even share"});
+  field("decoder-last-pipeline-num-layers", decoder_last_pipeline_num_layers,
+        "layers of the last pipeline stage", Positive{}, DefaultIs{"an even share"});
+  field("account-for-embedding-in-pipeline-split", account_for_embedding_in_pipeline_split,
+        "count the embedding as a layer when layers are cut over stages");
+  field("account-for-loss-in-pipeline-split", account_for_loss_in_pipeline_split,
+        "count the loss as a layer when layers are cut over stages");
+  field("pipeline-model-parallel-layout", pipeline_model_parallel_layout,
+        "what every chunk holds, e.g. \"Et*3|(tt|)*2tL\"");
+  field("overlap-p2p-communication", overlap_p2p_communication,
+        "post receives only when their data is needed");
+  field("pipeline-schedule", pipeline_schedule,
+        "order of work in a pipeline: 1f1b (interleaved with several chunks a rank), or zb-h1, "
+        "which puts off weight gradients to fill the bubble",
+        Own{});
+
+  field("use-distributed-optimizer", use_distributed_optimizer,
+        "cut optimizer state over the data-parallel ranks (ZeRO-1)");
+  field("overlap-grad-reduce", overlap_grad_reduce,
+        "reduce gradients bucket by bucket while the backward still runs");
+  field("overlap-param-gather", overlap_param_gather,
+        "gather updated weights while the next forward already runs");
+  field("grad-reduce-in-bf16", grad_reduce_in_bf16, "keep and reduce gradients in bf16");
+  field("ddp-bucket-size", ddp_bucket_size, "elements of a bucket of gradients", Positive{},
+        DefaultIs{"40 million, at least a million a rank"});
+
+  field("local-ranks", local_ranks,
+        "run that many ranks as threads of this process, on CPUs, without a launcher", Positive{},
+        Own{}, DefaultIs{"TP x PP x CP"});
+  field("distributed-timeout-minutes", distributed_timeout_minutes,
+        "no rank waits longer for another", Positive{});
+}
 
 std::vector<Rule> parallel_rules();
 

@@ -9,9 +9,10 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const Batch
     : source_(std::move(source)),
       shape_(shape),
       vocab_size_(vocab_size),
-      device_(empty({shape.num_micro_batches, 2, shape.seq_length, shape.micro_batch}, DType::i32,
-                    device, Purpose::runtime)),
       sample_(shape.seq_length + 1) {
+  if (!shape.reads) return;
+  device_ = empty({shape.num_micro_batches, 2, shape.seq_length, shape.micro_batch}, DType::i32,
+                  device, Purpose::runtime);
   for (Staging& staging : staging_)
     staging.memory = device.runtime().backend().host_buffer(device_.bytes());
 }
@@ -30,7 +31,8 @@ void BatchLoader::fill(int32_t* tokens, int32_t* labels, int64_t sample, int64_t
 
 void BatchLoader::load(int64_t first_sample) {
   first_sample_ = first_sample;
-  tokens_ = shape_.samples() * shape_.seq_length;
+  tokens_ = shape_.micro_batch * shape_.num_micro_batches * shape_.seq_length;
+  if (!shape_.reads) return;
   if (device_.device().kind() == DeviceKind::meta) return;
   Runtime& runtime = device_.runtime();
   Staging& staging = staging_[next_];
@@ -40,13 +42,13 @@ void BatchLoader::load(int64_t first_sample) {
   const int64_t plane = shape_.seq_length * shape_.micro_batch;
   for (int64_t k = 0; k < shape_.num_micro_batches; ++k)
     for (int64_t j = 0; j < shape_.micro_batch; ++j)
-      fill(host + 2 * k * plane, host + (2 * k + 1) * plane,
-           first_sample + k * shape_.micro_batch + j, j);
+      fill(host + 2 * k * plane, host + (2 * k + 1) * plane, this->first_sample(k) + j, j);
   copy_from_host(device_, host);
   staging.read = runtime.stream(StreamName::compute).record();
 }
 
 Batch BatchLoader::micro_batch(int64_t k) const {
+  if (!shape_.reads) return {};
   const Tensor both = device_.rows(k, 1).reshape({2, shape_.seq_length, shape_.micro_batch});
   const Shape plane{shape_.seq_length, shape_.micro_batch};
   return {.tokens = both.rows(0, 1).reshape(plane), .labels = both.rows(1, 1).reshape(plane)};

@@ -27,6 +27,7 @@ struct IterationReport {
   std::optional<double> joules_per_gpu = {};  // per iteration
   std::optional<double> watts_per_gpu = {};
   double learning_rate = 0.;
+  std::optional<double> decoupled_learning_rate = {};
   int64_t global_batch_size = 0;
   NamedLosses losses = {};
   double loss_scale = 1.;

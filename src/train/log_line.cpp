@@ -33,6 +33,9 @@ std::string log_line(const IterationReport& report, const std::string& stamp) {
   if (report.joules_per_gpu) add(" energy per GPU (J/iter/GPU): {:.1f} |", *report.joules_per_gpu);
   if (report.watts_per_gpu) add(" power per GPU (W/GPU): {:.1f} |", *report.watts_per_gpu);
   add(" learning rate: {:.6E} |", report.learning_rate);
+  if (report.decoupled_learning_rate) {
+    add(" decoupled learning rate: {:.6E} |", *report.decoupled_learning_rate);
+  }
   add(" global batch size: {:5d} |", report.global_batch_size);
   for (const auto& [name, loss] : report.losses) {
     if (!(loss < 0.)) add(" {}: {:.6E} |", name, loss);  // a NaN is shown

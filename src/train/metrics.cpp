@@ -52,6 +52,7 @@ void MetricsFile::write(const IterationReport& report) {
   put(object, "energy per GPU", report.joules_per_gpu);
   put(object, "power per GPU", report.watts_per_gpu);
   object["learning rate"] = report.learning_rate;
+  put(object, "decoupled learning rate", report.decoupled_learning_rate);
   object["global batch size"] = report.global_batch_size;
   for (const auto& [name, loss] : report.losses) object[name] = loss;
   object["loss scale"] = report.loss_scale;

@@ -93,7 +93,7 @@ void compare_options(const SafetensorsFile& file, const RunConfig& config, bool 
   compare(model_fields.json(), [](const std::string& key) { return kMayDiffer.contains(key); });
   if (!weights_only && !config.train.skip_train && !config.optim.override_opt_param_scheduler) {
     compare(schedule_fields.json(), [](const std::string& key) {
-      return !(key.starts_with("lr") || key == "min_lr" ||
+      return !(key.starts_with("lr") || key == "min_lr" || key.starts_with("decoupled_") ||
                key.find("weight_decay") != std::string::npos);
     });
     // Without a length of its own the decay ends with the run.

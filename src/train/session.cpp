@@ -31,7 +31,12 @@ RecomputePolicy recompute_policy(const TrainConfig& config) {
     return policy;
   }
   policy.core_attention = config.recompute_core_attention();
-  policy.mlp = std::ranges::find(config.recompute_modules, "mlp") != config.recompute_modules.end();
+  const auto has = [&](const char* module) {
+    return std::ranges::find(config.recompute_modules, module) != config.recompute_modules.end();
+  };
+  policy.mlp = has("mlp");
+  policy.norms = has("layernorm");
+  policy.activation = has("activation");
   return policy;
 }
 
@@ -78,12 +83,74 @@ int64_t vocabulary(const TransformerConfig& model) {
 }
 
 BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> source,
-                   Device device) {
+                   Device device, const Mesh& mesh) {
+  const int64_t data_ranks = mesh.sizes().dp;
   return BatchLoader(std::move(source),
                      {.micro_batch = config.train.micro_batch_size,
-                      .num_micro_batches = config.train.num_micro_batches(),
-                      .seq_length = config.model.seq_length},
+                      .num_micro_batches = config.train.num_micro_batches(data_ranks),
+                      .seq_length = config.model.seq_length,
+                      .data_rank = mesh.dp_rank(),
+                      .data_ranks = data_ranks,
+                      .reads = mesh.first_stage() || mesh.last_stage()},
                      vocabulary(config.model), device);
+}
+
+std::vector<std::unique_ptr<GptModel>> make_chunks(const RunConfig& run, const Layout& layout,
+                                                   const Mesh& mesh) {
+  const ModelRanks ranks{.tp = {.group = mesh.tp(), .sequence = run.parallel.sequence_parallel},
+                         .key_sharers = mesh.key_sharers()};
+  std::vector<std::unique_ptr<GptModel>> chunks;
+  for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
+    chunks.push_back(
+        std::make_unique<GptModel>(run.model, GptOptions{.recompute = recompute_policy(run.train),
+                                                         .ranks = ranks,
+                                                         .first_layer = chunk.first_layer,
+                                                         .num_layers = chunk.num_layers,
+                                                         .embedding = chunk.has_embedding,
+                                                         .head = chunk.has_loss}));
+  return chunks;
+}
+
+std::vector<Module*> modules_of(const std::vector<std::unique_ptr<GptModel>>& chunks) {
+  std::vector<Module*> modules;
+  for (const auto& chunk : chunks) modules.push_back(chunk.get());
+  return modules;
+}
+
+std::vector<GptModel*> models_of(const std::vector<std::unique_ptr<GptModel>>& chunks) {
+  std::vector<GptModel*> models;
+  for (const auto& chunk : chunks) models.push_back(chunk.get());
+  return models;
+}
+
+// Megatron's: large enough that a message's latency does not count.
+int64_t bucket_elements(const ParallelConfig& parallel, int64_t data_ranks) {
+  if (!parallel.overlap_grad_reduce) return 0;
+  return parallel.ddp_bucket_size.value_or(std::max<int64_t>(40'000'000, 1'000'000 * data_ranks));
+}
+
+StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
+  const int64_t data_ranks = mesh.sizes().dp;
+  StoreOptions options{
+      .dtype = model_dtype(run.train.precision()),
+      .seed = uint64_t(run.train.seed),
+      .also_decays = decays_beside_matrices(run.optim),
+      .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
+      .bucket_elements = bucket_elements(run.parallel, data_ranks),
+      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks : 1};
+  if (run.parallel.grad_reduce_in_bf16) options.gradients_in = DType::bf16;
+  return options;
+}
+
+Shape message_shape(const RunConfig& run, const Mesh& mesh) {
+  const int64_t s = run.model.seq_length;
+  const bool cut = run.parallel.sequence_parallel;
+  return {cut ? s / mesh.sizes().tp : s, run.train.micro_batch_size, run.model.hidden_size};
+}
+
+const Mesh& one_rank() {
+  static const Mesh mesh;  // holds nothing: the mesh of a run that talks to nobody
+  return mesh;
 }
 
 }  // namespace
@@ -116,25 +183,37 @@ Sources::Sources(const RunConfig& config) {
   test = part(Split::test);
 }
 
+Session::Session(const RunConfig& run, Device device) : Session(run, Sources(run), device) {}
+
 Session::Session(const RunConfig& run, const Sources& sources, Device device)
+    : Session(run, sources, device, one_rank()) {}
+
+Session::Session(const RunConfig& run, const Sources& sources, Device device, const Mesh& ranks)
     : config(run),
-      model(run.model, recompute_policy(run.train)),
-      store(model, device,
-            {.dtype = model_dtype(run.train.precision()),
-             .seed = uint64_t(run.train.seed),
-             .also_decays = decays_beside_matrices(run.optim)}),
-      optimizer(store, run.optim),
-      step(model, store, optimizer, run.optim, uint64_t(run.train.seed)),
-      train_batches(loader(run, sources.train ? sources.train : sources.valid, device)) {
+      mesh(ranks),
+      layout(make_layout(config.layout(), mesh.size())),
+      chunks(make_chunks(config, layout, mesh)),
+      store(modules_of(chunks), device, store_options(config, mesh)),
+      data_parallel(store, mesh.dp(),
+                    {.shard_optimizer = run.parallel.use_distributed_optimizer,
+                     .overlap_reduce = run.parallel.overlap_grad_reduce,
+                     .overlap_gather = run.parallel.overlap_param_gather}),
+      optimizer(store, run.optim, data_parallel.owned()),
+      stage(models_of(chunks), {message_shape(config, mesh), store.weights().dtype()}, device),
+      step({stage, store, data_parallel, optimizer, mesh, layout}, run.optim,
+           uint64_t(run.train.seed)),
+      train_batches(loader(run, sources.train ? sources.train : sources.valid, device, mesh)) {
   device.runtime().allocator().use_arena(run.train.arena);
-  model.prepare(device, store.weights().dtype(), run.model.seq_length, run.train.micro_batch_size);
+  for (const auto& chunk : chunks)
+    chunk->prepare(device, store.weights().dtype(), run.model.seq_length,
+                   run.train.micro_batch_size);
   const auto describe = [&](const std::shared_ptr<const SampleSource>& source) {
     if (source) data_description += (data_description.empty() ? "" : ", ") + source->description();
   };
   describe(sources.train);
   describe(sources.valid);
-  if (sources.valid) valid_batches.emplace(loader(run, sources.valid, device));
-  if (sources.test) test_batches.emplace(loader(run, sources.test, device));
+  if (sources.valid) valid_batches.emplace(loader(run, sources.valid, device, mesh));
+  if (sources.test) test_batches.emplace(loader(run, sources.test, device, mesh));
 }
 
 }  // namespace phx

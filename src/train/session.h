@@ -10,6 +10,8 @@
 #include "models/gpt/gpt_model.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_config.h"
+#include "parallel/data/data_parallel.h"
+#include "parallel/parallel_config.h"
 #include "train/batch_loader.h"
 #include "train/flops.h"
 #include "train/train_config.h"
@@ -19,10 +21,13 @@ namespace phx {
 
 struct RunConfig {
   TransformerConfig model;
+  ParallelConfig parallel;
   OptimizerConfig optim;
   TrainConfig train;
   DataConfig data;
   std::string json;  // all options, for the record
+
+  LayoutConfig layout() const { return {model, parallel, train}; }
 };
 
 DType model_dtype(Precision precision);
@@ -35,14 +40,23 @@ struct Sources {
   std::shared_ptr<const SampleSource> train, valid, test;  // null: the data has no such part
 };
 
+// A rank's share of a run. `mesh` outlives it.
 struct Session {
-  Session(const RunConfig& config, Device device) : Session(config, Sources(config), device) {}
+  Session(const RunConfig& config, Device device);  // one rank
   Session(const RunConfig& config, const Sources& sources, Device device);
+  Session(const RunConfig& config, const Sources& sources, Device device, const Mesh& mesh);
+
+  GptModel& model() { return *chunks.at(0); }  // of one rank: all of it
+  int64_t data_parallel_size() const { return mesh.sizes().dp; }
 
   const RunConfig config;
-  GptModel model;
+  const Mesh& mesh;
+  const Layout layout;
+  std::vector<std::unique_ptr<GptModel>> chunks;  // the parts of the model that this rank holds
   ParameterStore store;
+  DataParallel data_parallel;
   Optimizer optimizer;
+  GptStage stage;
   TrainStep step;
   BatchLoader train_batches;
   std::optional<BatchLoader> valid_batches, test_batches;  // none if the data has no such part

@@ -152,6 +152,9 @@ void TensorBoardWriter::both(const std::string& tag, double value, int64_t itera
 void TensorBoardWriter::write(const IterationReport& report) {
   const int64_t iteration = report.iteration, samples = report.consumed_samples;
   both("learning-rate", report.learning_rate, iteration, samples);
+  if (report.decoupled_learning_rate) {
+    scalar("decoupled-learning-rate", *report.decoupled_learning_rate, iteration);
+  }
   both("batch-size", static_cast<double>(report.global_batch_size), iteration, samples);
   for (const auto& [name, loss] : report.losses) both(name, loss, iteration, samples);
   both("loss-scale", report.loss_scale, iteration, samples);

@@ -36,8 +36,8 @@ bool TrainConfig::recompute_core_attention() const {
                                                 "core_attn") != recompute_modules.end();
 }
 
-void TrainConfig::resolve() {
-  global_batch_size = global_batch();
+void TrainConfig::resolve(int64_t data_parallel) {
+  global_batch_size = global_batch(data_parallel);
   if (recompute_granularity == RecomputeGranularity::selective && recompute_modules.empty()) {
     recompute_modules = {"core_attn"};
   }
@@ -75,18 +75,6 @@ std::vector<Rule> train_rules() {
   return {
       exactly_one({"train-iters", "train-samples"}, "a run has one length"),
       at_most_one({"bf16", "fp16", "fp64"}, "a run has one precision"),
-      {"--global-batch-size is a multiple of --micro-batch-size x data parallel",
-       [](const OptionSet& options, Problems& problems) {
-         const auto global = options.number("global-batch-size");
-         const auto micro = options.number("micro-batch-size");
-         if (!global || !micro || *micro < 1) return;
-         const auto g = static_cast<int64_t>(*global), m = static_cast<int64_t>(*micro);
-         if (g % m == 0) return;
-         add(problems, "global-batch-size",
-             str_cat("--global-batch-size ", g, " is not a multiple of --micro-batch-size ", m,
-                     " x data parallel 1 = ", m),
-             nearest_multiples(g, m));
-       }},
       {"--recompute-granularity full goes with a method and a number of layers, selective with "
        "modules",
        check_recompute},

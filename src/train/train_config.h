@@ -83,7 +83,7 @@ struct TrainConfig {
   int64_t iterations() const;  // from --train-iters, or --train-samples and the global batch
   bool recompute_core_attention() const;  // selective, with core_attn among the modules
 
-  void resolve();  // writes what unset fields come to into the fields
+  void resolve(int64_t data_parallel = 1);  // writes what unset fields come to into the fields
 
   template <class Field>
   void each(Field&& field);  // train/train_fields.h

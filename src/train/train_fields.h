@@ -43,9 +43,8 @@ void TrainConfig::each(Field&& field) {
         "full: layers in a unit (uniform), or layers recomputed (block)", Positive{});
   const char* other_model = "it is part of a model that is not in this build yet";
   field("recompute-modules", recompute_modules, "selective: what is recomputed",
-        OneOf{{"core_attn", "mlp"}}, DefaultIs{"core_attn"},
-        Refuses{{{"layernorm", "it is not in this build yet"},
-                 {"moe_act", other_model},
+        OneOf{{"core_attn", "layernorm", "mlp", "activation"}}, DefaultIs{"core_attn"},
+        Refuses{{{"moe_act", other_model},
                  {"mla_up_proj", other_model},
                  {"moe", other_model},
                  {"shared_experts", other_model},

@@ -1,22 +1,19 @@
 #include "train/train_step.h"
 
-#include "core/autograd.h"
-#include "kernels/random_fill.h"
+#include "kernels/elementwise.h"
 #include "kernels/sums.h"
+#include "parallel/pipeline/engine.h"
 
 namespace phx {
 
 namespace {
 
-void set(Tensor& scalar, double value) {
-  kernels::fill_constant(scalar, kernels::whole_box(scalar), value);
-}
-
 // The allocations of a step come from one plan (core/memory.h).
 class PlannedStep {
  public:
-  PlannedStep(Runtime& runtime, const std::string& kind) : allocator_(runtime.allocator()) {
-    allocator_.begin_step(kind);
+  PlannedStep(Runtime& runtime, const char* kind, int64_t micro_batches)
+      : allocator_(runtime.allocator()) {
+    allocator_.begin_step(str_cat(kind, " of ", micro_batches, " micro-batches"));
   }
   ~PlannedStep() { allocator_.end_step(); }
   PlannedStep(const PlannedStep&) = delete;
@@ -28,71 +25,157 @@ class PlannedStep {
 
 }  // namespace
 
-TrainStep::TrainStep(GptModel& model, ParameterStore& store, Optimizer& optimizer,
-                     const OptimizerConfig& config, uint64_t seed)
-    : model_(model),
-      store_(store),
-      optimizer_(optimizer),
-      config_(config),
-      seed_(seed),
-      scalars_(store.weights().device()) {
-  const Device device = store.weights().device();
-  const DType acc = acc_dtype(store.weights().dtype());
-  grad_scale_ = empty({1}, acc, device, Purpose::runtime);
-  one_ = empty({1}, acc, device, Purpose::runtime);
-  set(one_, 1.0);
+TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint64_t seed)
+    : parts_(parts), config_(config), seed_(seed), scalars_(parts.store.weights().device()) {
+  const Tensor& weights = parts.store.weights();
+  grad_scale_ = empty({1}, acc_dtype(weights.dtype()), weights.device(), Purpose::runtime);
+
+  const Mesh& mesh = parts.mesh;
+  const std::vector<FlatRange>& owned = parts.data_parallel.owned();
+  const auto owned_of = [&](const std::function<bool(const Parameter&)>& f) {
+    return intersection(parts.store.ranges(f), owned);
+  };
+  if (mesh.tp() != nullptr)
+    summed_over_tp_ =
+        owned_of([](const Parameter& p) { return p.spec().replica == Replica::partial; });
+  if (mesh.embedding() != nullptr)
+    summed_over_ends_ =
+        owned_of([](const Parameter& p) { return p.tied() != Parameter::Tied::no; });
+  // What several ranks have is counted on the first of them.
+  const bool first_copy = parts.data_parallel.sharded() || mesh.dp_rank() == 0;
+  counted_ = owned_of([&](const Parameter& p) {
+    const bool first_holder = p.spec().replica == Replica::cut || mesh.tp_rank() == 0;
+    return first_copy && first_holder && p.tied() != Parameter::Tied::copy;
+  });
+}
+
+const Schedule& TrainStep::schedule(const char* kind, int64_t micro_batches) {
+  const auto [found, made] = schedules_.try_emplace({kind, micro_batches});
+  if (made)
+    found->second = std::string(kind) == "train" ? parts_.layout.train_schedule(micro_batches)
+                                                 : parts_.layout.evaluate_schedule(micro_batches);
+  return found->second;
 }
 
 void TrainStep::run(const BatchLoader& loader, const StepSettings& settings) {
-  std::vector<Batch> micro_batches;
-  for (int64_t k = 0; k < loader.shape().num_micro_batches; ++k)
-    micro_batches.push_back(loader.micro_batch(k));
-  run(micro_batches, loader.tokens(), loader.first_sample(0), settings);
+  run({.batch = [&](int k) { return loader.micro_batch(k); },
+       .first_sample = [&](int k) { return loader.first_sample(k); }},
+      loader.shape().num_micro_batches, loader.tokens(), settings);
 }
 
 void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
                     const StepSettings& settings) {
-  Runtime& runtime = store_.weights().runtime();
-  PlannedStep planned(runtime, "train");
+  run({.batch = [&](int k) { return micro_batches[size_t(k)]; },
+       .first_sample =
+           [&](int k) { return first_sample + k * micro_batches[size_t(k)].tokens.dim(1); }},
+      int64_t(micro_batches.size()), tokens, settings);
+}
+
+void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
+                    const StepSettings& settings) {
+  Runtime& runtime = parts_.store.weights().runtime();
+  if (!warm_) warm_up(work);
+  const Schedule& plan = schedule("train", micro_batches);
+  PlannedStep planned(runtime, "train", micro_batches);
+  begin(tokens, settings);
+  work.context = {.seed = seed_, .step = settings.iteration};
+  work.grad_scale = grad_scale_;
+  if (counts_loss()) work.loss_sum = scalars_.slot(Slot::loss_sum);
+
+  parts_.store.begin_step();
+  parts_.data_parallel.begin_step(micro_batches);
+  parts_.stage.begin(std::move(work));
+  run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
+  parts_.stage.begin({});
+  reduce_gradients();
+
+  parts_.optimizer.sum_squares(scalars_, counted_);
+  if (parts_.mesh.world() != nullptr)
+    parts_.mesh.world()->all_reduce(scalars_.rank_sums(), runtime.stream(StreamName::compute));
+  parts_.data_parallel.wait_for_weights();
+  parts_.optimizer.update(scalars_, settings.sticky_skip);
+  parts_.data_parallel.gather_weights();
+  scalars_.publish();
+}
+
+// On a GPU the first launch of a kernel loads it, which may wait for everything that runs: also for
+// a message that waits for its peer, who may wait for us. So where messages are under way while a
+// stage computes, it has computed once before.
+void TrainStep::warm_up(const StageWork& work) {
+  warm_ = true;
+  const PipelineLinks links = parts_.mesh.links();
+  const Communicator* link = links.forward_in != nullptr ? links.forward_in : links.forward_out;
+  if (link == nullptr || !link->asynchronous()) return;
+  StageWork rehearsal = work;
+  rehearsal.context = {.seed = seed_, .step = 0};
+  rehearsal.grad_scale = grad_scale_;
+  kernels::fill(grad_scale_, 1.0);
+  parts_.store.begin_step();
+  parts_.data_parallel.begin_step(1);
+  parts_.stage.begin(std::move(rehearsal));
+  const Device device = parts_.store.weights().device();
+  for (int chunk = 0; chunk < parts_.layout.placement.chunks; ++chunk) {
+    const MessageSpec message = parts_.stage.message(0);
+    Tensor input = zeros(message.shape, message.dtype, device), dy = input;
+    parts_.stage.forward(0, chunk, input);
+    parts_.stage.backward(0, chunk, dy, /*defer_weights=*/false);
+  }
+  parts_.stage.begin({});
+  device.runtime().synchronize();
+}
+
+void TrainStep::begin(int64_t tokens, const StepSettings& settings) {
   StepValues values =
       step_values(settings.update, config_.adam_beta1, config_.adam_beta2, double(tokens));
-  values.lr = values.decoupled_lr = settings.lr;
+  values.lr = settings.lr;
+  values.decoupled_lr = settings.decoupled_lr.value_or(settings.lr);
   values.weight_decay = settings.weight_decay;
   values.loss_scale = settings.loss_scale;
+  values.stop_votes = settings.stop_vote;
   scalars_.begin_step(values);
-  set(grad_scale_, settings.loss_scale * values.inverse_tokens);
+  Tensor loss_sum = scalars_.slot(Slot::loss_sum);
+  set_zero(loss_sum);
+  if (Communicator* ranks = parts_.mesh.dp(); ranks != nullptr)
+    ranks->all_reduce(scalars_.slot(Slot::tokens), loss_sum.runtime().stream(StreamName::compute));
+  scalars_.invert_tokens();
+  kernels::cast(scalars_.slot(Slot::grad_scale), grad_scale_);
+}
 
-  store_.begin_step();
-  for (size_t k = 0; k < micro_batches.size(); ++k) {
-    const ForwardContext context{
-        .seed = seed_, .step = settings.iteration, .first_sample = first_sample};
-    first_sample += micro_batches[k].tokens.dim(1);
-    LmLoss loss = model_.loss(micro_batches[k], grad_scale_, context);
-    kernels::sum(loss.loss_sum, {scalars_.slot(Slot::loss_sum), k == 0 ? 0.f : 1.f});
-    backward(loss.loss_sum, one_);
-  }
-  store_.finish_step();
-  optimizer_.step(scalars_, settings.sticky_skip);
-  scalars_.publish();
+void TrainStep::reduce_gradients() {
+  parts_.data_parallel.finish_step();
+  const Tensor& gradients = parts_.store.gradients();
+  const Stream stream = gradients.runtime().stream(StreamName::compute);
+  for (const FlatRange& range : summed_over_tp_)
+    parts_.mesh.tp()->all_reduce(gradients.rows(range.offset, range.count), stream);
+  for (const FlatRange& range : summed_over_ends_)
+    parts_.mesh.embedding()->all_reduce(gradients.rows(range.offset, range.count), stream);
 }
 
 std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_sample,
                                           int64_t num_batches, const std::function<bool()>& stop) {
-  Runtime& runtime = store_.weights().runtime();
+  Runtime& runtime = parts_.store.weights().runtime();
   GradMode off(runtime, false);
+  parts_.data_parallel.wait_for_weights();
+  const int64_t micro_batches = batch.shape().num_micro_batches;
+  const Schedule& plan = schedule("evaluate", micro_batches);
   double tokens = 0;
   Tensor total = zeros({1}, DType::f64, runtime.device());
   for (int64_t i = 0; i < num_batches; ++i) {
-    if (stop && stop()) return std::nullopt;
-    PlannedStep planned(runtime, "evaluate");
+    // Several ranks stop together, after the evaluation: nobody knows of another's signal here.
+    if (parts_.mesh.world() == nullptr && stop && stop()) return std::nullopt;
+    PlannedStep planned(runtime, "evaluate", micro_batches);
     batch.load(first_sample + i * batch.shape().samples());
-    tokens += double(batch.tokens());
-    for (int64_t k = 0; k < batch.shape().num_micro_batches; ++k) {
-      const ForwardContext context{.seed = seed_, .training = false};
-      const LmLoss loss = model_.loss(batch.micro_batch(k), Tensor(), context);
-      kernels::sum(loss.loss_sum, {total, 1.f});
-    }
+    tokens += double(batch.tokens()) * double(batch.shape().data_ranks);
+    parts_.stage.begin({.batch = [&](int k) { return batch.micro_batch(k); },
+                        .first_sample = [&](int k) { return batch.first_sample(k); },
+                        .context = {.seed = seed_, .training = false},
+                        .grad_scale = {},
+                        .loss_sum = counts_loss() ? total : Tensor()});
+    run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
+    parts_.stage.begin({});
   }
+  if (parts_.mesh.world() != nullptr)
+    parts_.mesh.world()->all_reduce(total, runtime.stream(StreamName::compute));
   if (runtime.kind() == DeviceKind::meta) return 0;
   return to_values(total)[0] / tokens;
 }

@@ -17,15 +17,18 @@ namespace {
 // behind it (fp16 with a dynamic scale, checks switched off), each needs the outcome of the one
 // before; a CPU has no "ahead".
 int steps_ahead(const Session& session, const LossScaler& scaler) {
-  const bool device_runs_alone =
-      session.store.parameters()[0]->value().device().kind() == DeviceKind::cuda;
+  const bool device_runs_alone = session.store.weights().device().kind() == DeviceKind::cuda;
   const bool sticky = session.config.train.check_for_nan_in_loss_and_grad && !scaler.dynamic();
   return device_runs_alone && sticky ? 1 : 0;
 }
 
+// Votes to stop: a signal counts 1, a rank whose time is over so little that the sum still tells
+// which of the two it was.
+constexpr double kSignalVote = 1, kTimeVote = 1.0 / (1 << 30);
+
 }  // namespace
 
-Trainer::Trainer(Session& session, Terminal& terminal)
+Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& options)
     : session_(session),
       terminal_(terminal),
       config_(session.config.train),
@@ -35,11 +38,12 @@ Trainer::Trainer(Session& session, Terminal& terminal)
                            session.config.train.global_batch())),
       scaler_(session.config.optim, session.config.train.precision() == Precision::fp16),
       iterations_(session.config.train.iterations()) {
+  if (options.catches_signals) signals_.emplace();
   state_.scaler = scaler_.state();
   load();
   enqueued_ = state_.iteration;
-  if (!config_.tensorboard_dir.empty()) tensorboard_.emplace(config_.tensorboard_dir);
-  if (!config_.metrics_file.empty() && !config_.skip_train)
+  if (!config_.tensorboard_dir.empty() && speaks()) tensorboard_.emplace(config_.tensorboard_dir);
+  if (!config_.metrics_file.empty() && !config_.skip_train && speaks())
     metrics_.emplace(config_.metrics_file, state_.iteration);
   const TransformerConfig& model = session.config.model;
   flops_per_iteration_ =
@@ -70,9 +74,10 @@ RunEnd Trainer::run() {
   start_ = Clock::now();
   if (config_.skip_train) {
     validate(session_.valid_batches, "on validation set");
-    return signals_.caught() != 0 ? RunEnd::stopped_by_signal : RunEnd::finished;
+    return caught() != 0 ? RunEnd::stopped_by_signal : RunEnd::finished;
   }
-  peak_flops_ = peak_flops(session_.store.weights().device(), session_.store.weights().dtype());
+  if (speaks())
+    peak_flops_ = peak_flops(session_.store.weights().device(), session_.store.weights().dtype());
   interval_start_ = Clock::now();
   if (state_.iteration >= iterations_)
     terminal_.print(
@@ -87,7 +92,8 @@ RunEnd Trainer::run() {
     const bool saves_now = saves() && config_.save_interval && i % *config_.save_interval == 0;
     const bool validates_now = evaluates() && i % *config_.eval_interval == 0 && i < iterations_;
     const bool reports_now = i % config_.log_interval == 0 || i == 1 || i == iterations_;
-    collect_until(saves_now || validates_now || reports_now || signals_.caught() != 0 ? 0 : ahead);
+    collect_until(saves_now || validates_now || reports_now || (alone() && caught() != 0) ? 0
+                                                                                          : ahead);
     update_bar();
     if (reports_now) report();
     if (i == 1 + first || i == 4 + first)
@@ -105,7 +111,7 @@ RunEnd Trainer::run() {
   if (!end && evaluates()) {
     validate(session_.valid_batches, "on validation set");
     if (session_.test_batches) validate(session_.test_batches, "on test set");
-    if (signals_.caught() != 0) end = RunEnd::stopped_by_signal;
+    if (caught() != 0) end = RunEnd::stopped_by_signal;
   }
   return end.value_or(RunEnd::finished);
 }
@@ -117,13 +123,16 @@ void Trainer::iterate() {
   const int64_t under_way = enqueued_ - state_.iteration;
   session_.train_batches.load(state_.consumed_samples + under_way * gbs);
   const int64_t scheduled = state_.scheduled_samples + under_way * gbs;
-  session_.step.run(session_.train_batches,
-                    {.iteration = enqueued_ + 1,
-                     .update = state_.updates + under_way + 1,
-                     .lr = learning_rate(session_.config.optim, lengths_, scheduled),
-                     .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
-                     .loss_scale = scaler_.scale(),
-                     .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic()});
+  session_.step.run(
+      session_.train_batches,
+      {.iteration = enqueued_ + 1,
+       .update = state_.updates + under_way + 1,
+       .lr = learning_rate(session_.config.optim, lengths_, scheduled),
+       .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
+       .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
+       .loss_scale = scaler_.scale(),
+       .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
+       .stop_vote = stop_vote()});
   ++enqueued_;
 }
 
@@ -159,6 +168,7 @@ void Trainer::take(const StepResults& results) {
     ++interval_nan_;
   }
   last_grad_norm_ = results.grad_norm;
+  stop_votes_ = results.stop_votes;
   scaler_.update(results.nonfinite);
   state_.scaler = scaler_.state();
   const bool to_tensorboard =
@@ -208,13 +218,17 @@ IterationReport Trainer::make_report() {
       .train_iterations = iterations_,
       .consumed_samples = state_.consumed_samples,
       .milliseconds = seconds * 1e3,
-      .tflops_per_gpu = flops_per_second / 1e12,
+      .tflops_per_gpu = flops_per_second / 1e12 / session_.mesh.size(),
       .learning_rate = learning_rate(session_.config.optim, lengths_, state_.scheduled_samples),
       .global_batch_size = config_.global_batch(),
       .loss_scale = scaler_.scale(),
       .grad_norm = last_grad_norm_,
       .tokens_per_second = tokens_per_iteration() / seconds};
-  if (peak_flops_) report.mfu = flops_per_second / *peak_flops_;
+  if (session_.config.optim.decoupled_lr) {
+    report.decoupled_learning_rate =
+        decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples);
+  }
+  if (peak_flops_) report.mfu = flops_per_second / (*peak_flops_ * session_.mesh.size());
   return report;
 }
 
@@ -247,7 +261,7 @@ void Trainer::say_memory() {
 void Trainer::say_divergence() {
   const Allocator& allocator = session_.store.weights().runtime().allocator();
   const int64_t diverged = allocator.report().diverged_steps;
-  if (diverged == said_diverged_) return;
+  if (diverged == said_diverged_ || !speaks()) return;
   said_diverged_ = diverged;
   log_warning(str_cat("memory: ", allocator.last_divergence(),
                       "; it ran from the cache and is planned anew"));
@@ -264,7 +278,7 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
   const bool test = where == "on test set";
   const std::optional<double> loss =
       session_.step.evaluate(*batches, test ? 0 : state_.consumed_valid_samples, config_.eval_iters,
-                             [&] { return signals_.caught() != 0; });
+                             [&] { return caught() != 0; });
   if (!loss) return;  // a signal: there is no time for the rest
   if (!test) state_.consumed_valid_samples += config_.eval_iters * config_.global_batch();
   const ValidationReport report{.iteration = state_.iteration,
@@ -283,20 +297,28 @@ void Trainer::save() {
   terminal_.print(str_cat("saved ", checkpoint_file(config_.save, state_.iteration).string()));
 }
 
+bool Trainer::out_of_time() const {
+  const double minutes = std::chrono::duration<double>(Clock::now() - start_).count() / 60;
+  return config_.exit_duration_in_mins && minutes > double(*config_.exit_duration_in_mins);
+}
+
+double Trainer::stop_vote() const {
+  return (caught() != 0 ? kSignalVote : 0) + (out_of_time() ? kTimeVote : 0);
+}
+
 std::optional<RunEnd> Trainer::time_to_stop() {
-  if (signals_.caught() != 0) {
+  const double votes = alone() ? stop_vote() : stop_votes_;
+  if (votes >= kSignalVote) {
     terminal_.print(
-        str_cat("caught ", StopSignals::name(signals_.caught()), " at iteration ", enqueued_,
+        str_cat("caught ", caught() != 0 ? StopSignals::name(caught()) : "a signal on another rank",
+                " at iteration ", enqueued_,
                 saves() ? ": saving and stopping" : ": stopping (no --save, so nothing is kept)"));
     return RunEnd::stopped_by_signal;
   }
-  const double minutes = std::chrono::duration<double>(Clock::now() - start_).count() / 60;
-  const bool out_of_time =
-      config_.exit_duration_in_mins && minutes > double(*config_.exit_duration_in_mins);
   const bool at_interval = config_.exit_interval && enqueued_ % *config_.exit_interval == 0;
-  if ((!out_of_time && !at_interval) || enqueued_ >= iterations_) return std::nullopt;
+  if ((votes == 0 && !at_interval) || enqueued_ >= iterations_) return std::nullopt;
   terminal_.print(str_cat("stopping at iteration ", enqueued_,
-                          out_of_time ? ": --exit-duration-in-mins is over" : ": --exit-interval"));
+                          votes > 0 ? ": --exit-duration-in-mins is over" : ": --exit-interval"));
   return RunEnd::stopped_early;
 }
 

@@ -18,9 +18,16 @@ namespace phx {
 
 enum class RunEnd { finished, stopped_by_signal, stopped_early };
 
+struct TrainerOptions {
+  // Whether this rank catches the process's signals: every process does, on one of its ranks.
+  bool catches_signals = true;
+};
+
+// One rank's loop. Ranks decide alike: what they decide by is the same on all of them, or was
+// exchanged with the step's results.
 class Trainer {
  public:
-  Trainer(Session& session, Terminal& terminal);
+  Trainer(Session& session, Terminal& terminal, const TrainerOptions& options = {});
 
   // Trains to the end (or evaluates only, with --skip-train). Throws on a loss that is not finite.
   RunEnd run();
@@ -47,6 +54,11 @@ class Trainer {
   void say_memory();
   void say_divergence();
   double tokens_per_iteration() const;
+  bool alone() const { return session_.mesh.size() == 1; }
+  bool speaks() const { return session_.mesh.rank() == 0; }  // writes logs and files
+  int caught() const { return signals_ ? signals_->caught() : 0; }
+  bool out_of_time() const;
+  double stop_vote() const;
   double measured_seconds();
 
   Session& session_;
@@ -59,7 +71,8 @@ class Trainer {
   int64_t last_saved_ = -1;
   int64_t iterations_ = 0;
 
-  StopSignals signals_;
+  std::optional<StopSignals> signals_;
+  double stop_votes_ = 0;  // of the last collected step
   std::optional<TensorBoardWriter> tensorboard_;
   std::optional<MetricsFile> metrics_;
   std::optional<ProgressBar> bar_;

@@ -6,29 +6,33 @@
 
 namespace phx {
 
-TransformerLayer::TransformerLayer(const TransformerConfig& config, int64_t layer)
-    : self_attention_(config, layer), mlp_(config, layer) {
+TransformerLayer::TransformerLayer(const LayerContext& layer)
+    : self_attention_(layer), mlp_(layer) {
   add_child("self_attention", self_attention_);
   add_child("mlp", mlp_);
 }
 
 Tensor TransformerLayer::forward(const Tensor& x, const RopeTables& rope,
                                  const ForwardContext& context,
-                                 const RecomputePolicy& policy) {                     // [s, b, h]
-  const Tensor y = self_attention_.forward(x, rope, context, policy.core_attention);  // [s, b, h]
-  if (!policy.mlp) return mlp_.forward(y, context);
+                                 const RecomputePolicy& policy) {      // [s/tp, b, h]
+  const Tensor y = self_attention_.forward(x, rope, context, policy);  // [s/tp, b, h]
+  if (!policy.mlp) return mlp_.forward(y, context, policy);
   return recompute(std::span(&y, 1), [this, context](std::span<const Tensor> in) {
-    return std::vector<Tensor>{mlp_.forward(in[0], context)};
+    return std::vector<Tensor>{mlp_.forward(in[0], context, {})};
   })[0];
 }
 
-TransformerBlock::TransformerBlock(const TransformerConfig& config, const RecomputePolicy& policy)
-    : policy_(policy), final_norm_(norm_spec(config, config.hidden_size)) {
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    layers_.push_back(std::make_unique<TransformerLayer>(config, layer));
+TransformerBlock::TransformerBlock(const TransformerConfig& config, const RecomputePolicy& policy,
+                                   const LayerRange& range, const ModelRanks& ranks)
+    : policy_(policy) {
+  for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
+    layers_.push_back(std::make_unique<TransformerLayer>(
+        LayerContext{.config = config, .ranks = ranks, .layer = layer}));
     add_child("layers." + std::to_string(layer), *layers_.back());
   }
-  add_child("final_layernorm", final_norm_);
+  if (!range.final_norm) return;
+  final_norm_.emplace(norm_spec(config, config.hidden_size, replica_in_sequence(ranks.tp)));
+  add_child("final_layernorm", *final_norm_);
 }
 
 Tensor TransformerBlock::run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
@@ -54,7 +58,8 @@ Tensor TransformerBlock::forward(const Tensor& x, const RopeTables& rope,
                     return std::vector<Tensor>{run(in[0], first, count, rope, context)};
                   })[0];
   }
-  return final_norm_.forward(run(y, recomputed, total - recomputed, rope, context));
+  y = run(y, recomputed, total - recomputed, rope, context);
+  return final_norm_ ? final_norm_->forward(y) : y;
 }
 
 }  // namespace phx

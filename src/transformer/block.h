@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transformer/mlp.h"
@@ -11,29 +12,27 @@ namespace phx {
 
 class TransformerLayer : public Module {
  public:
-  TransformerLayer(const TransformerConfig& config, int64_t layer);
+  explicit TransformerLayer(const LayerContext& layer);
   Tensor forward(const Tensor& x, const RopeTables& rope, const ForwardContext& context,
-                 const struct RecomputePolicy& policy);  // [s, b, h] -> [s, b, h]
+                 const RecomputePolicy& policy);  // [s/tp, b, h] -> [s/tp, b, h]
 
  private:
   SelfAttention self_attention_;
   Mlp mlp_;
 };
 
-// What is computed again in the backward instead of being kept.
-struct RecomputePolicy {
-  enum class Layers { none, uniform, block } layers = Layers::none;
-  int64_t num_layers =
-      1;  // uniform: layers a unit; block: how many layers are recomputed, from the first
-  bool core_attention = false;
-  bool mlp = false;
+// Consecutive layers: all of a model's, or those of one pipeline chunk.
+struct LayerRange {
+  int64_t first = 0, count = 0;
+  bool final_norm = true;
 };
 
 class TransformerBlock : public Module {
  public:
-  TransformerBlock(const TransformerConfig& config, const RecomputePolicy& policy);
+  TransformerBlock(const TransformerConfig& config, const RecomputePolicy& policy,
+                   const LayerRange& range, const ModelRanks& ranks);
   Tensor forward(const Tensor& x, const RopeTables& rope,
-                 const ForwardContext& context);  // final norm included
+                 const ForwardContext& context);  // [s/tp, b, h] -> [s/tp, b, h]
 
  private:
   Tensor run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
@@ -41,7 +40,7 @@ class TransformerBlock : public Module {
 
   RecomputePolicy policy_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
-  NormModule final_norm_;
+  std::optional<NormModule> final_norm_;
 };
 
 }  // namespace phx

@@ -6,18 +6,25 @@
 
 namespace phx {
 
-Mlp::Mlp(const TransformerConfig& config, int64_t layer)
-    : config_(config),
-      dropout_site_("decoder.layers." + std::to_string(layer) + ".mlp.linear_fc2.dropout"),
-      fc1_(norm_spec(config, config.hidden_size), config.hidden_size,
-           (config.gated() ? 2 : 1) * config.ffn_size(),
-           {.bias = config.has_linear_bias(), .init = Init::normal(config.init_method_std)}),
-      fc2_(config.ffn_size(), config.hidden_size,
-           {.bias = config.has_linear_bias(),
-            .init =
-                Init::normal(config.init_method_std / std::sqrt(2.0 * double(config.num_layers)))},
-           config.post_layernorms ? std::optional(norm_spec(config, config.hidden_size))
-                                  : std::nullopt) {
+namespace {
+
+std::vector<int64_t> fc1_parts(const TransformerConfig& config) {
+  if (config.gated()) return {config.ffn_size(), config.ffn_size()};  // gate | up, each cut
+  return {config.ffn_size()};
+}
+
+}  // namespace
+
+Mlp::Mlp(const LayerContext& layer)
+    : config_(layer.config),
+      dropout_site_("decoder.layers." + std::to_string(layer.layer) + ".mlp.linear_fc2.dropout"),
+      fc1_(norm_spec(config_, config_.hidden_size, replica_in_sequence(layer.ranks.tp)),
+           config_.hidden_size, cut_rows(fc1_parts(config_), layer.ranks.tp),
+           {.bias = config_.has_linear_bias(), .init = Init::normal(config_.init_method_std)},
+           layer.ranks.tp),
+      fc2_(config_.ffn_size(), config_.hidden_size,
+           {.bias = config_.has_linear_bias(), .init = Init::normal(config_.residual_std())},
+           layer.ranks.tp, post_norm_spec(config_, layer.ranks.tp)) {
   add_child("linear_fc1", fc1_);
   add_child("linear_fc2", fc2_);
 }
@@ -38,10 +45,18 @@ Tensor Mlp::activate(const Tensor& hidden) const {
   return {};
 }
 
-Tensor Mlp::forward(const Tensor& x, const ForwardContext& context) {  // [s, b, h]
-  const Tensor hidden = fc1_.forward(x);   // [s, b, f], gated: [s, b, 2f]
-  const Tensor active = activate(hidden);  // [s, b, f]
-  return fc2_.add_to(x, active, config_.hidden_dropout, dropout_site_, context);
+Tensor Mlp::forward(const Tensor& x, const ForwardContext& context,
+                    const RecomputePolicy& policy) {    // [s/tp, b, h]
+  const Tensor hidden = fc1_.forward(x, policy.norms);  // [s, b, f/tp], gated: 2f/tp
+  const Tensor active = activate(hidden);               // [s, b, f/tp]
+  Remake remake;
+  if (policy.activation) {
+    remake = [this, hidden = hidden.detach()] {
+      GradMode off(hidden.runtime(), false);
+      return activate(hidden);
+    };
+  }
+  return fc2_.add_to(x, active, {config_.hidden_dropout, dropout_site_}, context, remake);
 }
 
 }  // namespace phx

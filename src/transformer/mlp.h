@@ -1,19 +1,21 @@
 // norm -> fc1 -> activation -> fc2. Gated activations take fc1's output as [gate | up].
 #pragma once
 
+#include "transformer/layer_context.h"
 #include "transformer/normed_linear.h"
+#include "transformer/recompute_policy.h"
 
 namespace phx {
 
 class Mlp : public Module {
  public:
-  Mlp(const TransformerConfig& config, int64_t layer);
+  explicit Mlp(const LayerContext& layer);
 
-  Tensor forward(const Tensor& x,
-                 const ForwardContext& context);  // [s, b, h] -> [s, b, h], residual added
+  // [s/tp, b, h] -> [s/tp, b, h], the residual added
+  Tensor forward(const Tensor& x, const ForwardContext& context, const RecomputePolicy& policy);
 
  private:
-  Tensor activate(const Tensor& hidden) const;  // [s, b, f], gated: [s, b, 2f] -> [s, b, f]
+  Tensor activate(const Tensor& hidden) const;  // [s, b, f/tp], gated: 2f/tp -> [s, b, f/tp]
 
   const TransformerConfig& config_;
   std::string dropout_site_;

@@ -5,44 +5,67 @@
 
 namespace phx {
 
-NormSpec norm_spec(const TransformerConfig& config, int64_t width) {
+NormSpec norm_spec(const TransformerConfig& config, int64_t width, Replica replica) {
   return {.kind = config.normalization == Normalization::RMSNorm ? NormSpec::Kind::rms
                                                                  : NormSpec::Kind::layer,
           .width = width,
           .eps = config.norm_epsilon,
-          .zero_centred = config.apply_layernorm_1p};
+          .zero_centred = config.apply_layernorm_1p,
+          .replica = replica};
 }
 
-NormedLinear::NormedLinear(const NormSpec& norm, int64_t in, int64_t out,
-                           const LinearOptions& options)
-    : Linear(in, out, options), norm_(norm) {
+std::optional<NormSpec> post_norm_spec(const TransformerConfig& config, const TensorParallel& tp) {
+  if (!config.post_layernorms) return std::nullopt;
+  return norm_spec(config, config.hidden_size, replica_in_sequence(tp));
+}
+
+RandomSite random_site(const std::string& name, const ForwardContext& context,
+                       const TensorParallel& tp, int64_t local_rows) {
+  const int64_t skipped = tp.cuts_sequence() ? tp.rank() * local_rows : 0;
+  return {.seed = context.seed,
+          .site = site_of(name),
+          .step = context.step,
+          .first_sample = context.first_sample,
+          .first_position = context.first_position + skipped};
+}
+
+NormedLinear::NormedLinear(const NormSpec& norm, int64_t in, const RowCut& out,
+                           const LinearOptions& options, const TensorParallel& tp)
+    : ColumnLinear(in, out, options, tp), norm_(norm) {
   add_parameter("layer_norm_weight", norm_.weight());
   if (norm_.bias() != nullptr) add_parameter("layer_norm_bias", *norm_.bias());
 }
 
+Tensor NormedLinear::forward(const Tensor& x, bool remake_norm) {
+  if (!remake_norm) return ColumnLinear::forward(norm_.forward(x));
+  return ColumnLinear::forward(norm_.forward(x), [this, x = x.detach()] {
+    GradMode off(x.runtime(), false);
+    return norm_.forward(x);
+  });
+}
+
 BranchLinear::BranchLinear(int64_t in, int64_t out, const LinearOptions& options,
-                           const std::optional<NormSpec>& post_norm)
-    : Linear(in, out, options) {
+                           const TensorParallel& tp, const std::optional<NormSpec>& post_norm)
+    : RowLinear(in, out, options, tp) {
   if (!post_norm) return;
   post_norm_.emplace(*post_norm);
   add_child("post_layernorm", *post_norm_);
 }
 
-Tensor BranchLinear::add_to(const Tensor& residual, const Tensor& x, double dropout,
-                            const std::string& site, const ForwardContext& context) {
-  const double p = context.training ? dropout : 0.0;
-  const RandomSite random{.seed = context.seed,
-                          .site = site_of(site),
-                          .step = context.step,
-                          .first_sample = context.first_sample,
-                          .first_position = context.first_position};
-  if (post_norm_) {
-    const Tensor branch = post_norm_->forward(forward(x));  // [s, b, h]
-    return bias_dropout_add(residual, branch, Tensor(), p, random);
+Tensor BranchLinear::add_to(const Tensor& residual, const Tensor& x, const Drop& drop,
+                            const ForwardContext& context, const Remake& remake) {
+  const RandomSite random = random_site(drop.site, context, tp(), residual.dim(0));
+  const double p = context.training ? drop.p : 0.0;
+  Tensor branch = multiply(x, remake);  // [s/tp, b, h]
+  if (!post_norm_) {
+    if (bias() == nullptr) return bias_dropout_add(residual, branch, Tensor(), p, random);
+    return bias_dropout_add(residual, branch, bias()->acquire(), p, random);
   }
-  const Tensor branch = multiply(x);  // [s, b, h]
-  if (bias() == nullptr) return bias_dropout_add(residual, branch, Tensor(), p, random);
-  return bias_dropout_add(residual, branch, bias()->acquire(), p, random);
+  if (bias() != nullptr) {  // no known model has both; the bias is added to zero plus the branch
+    const Tensor nothing = zeros(branch.shape(), branch.dtype(), branch.device());
+    branch = bias_dropout_add(nothing, branch, bias()->acquire(), 0.0, random);
+  }
+  return bias_dropout_add(residual, post_norm_->forward(branch), Tensor(), p, random);
 }
 
 }  // namespace phx

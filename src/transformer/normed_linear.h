@@ -3,37 +3,48 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
-#include "nn/linear.h"
+#include "kernels/dropout.h"
 #include "nn/norm.h"
+#include "parallel/tensor/layers.h"
 #include "transformer/forward_context.h"
 #include "transformer/transformer_config.h"
 
 namespace phx {
 
-NormSpec norm_spec(const TransformerConfig& config, int64_t width);
+NormSpec norm_spec(const TransformerConfig& config, int64_t width, Replica replica);
+// Of the norm on a branch's output, where the model has one.
+std::optional<NormSpec> post_norm_spec(const TransformerConfig& config, const TensorParallel& tp);
+// Where in the global batch the rows [s/tp or s, b, h] of a rank stand, for dropout.
+kernels::RandomSite random_site(const std::string& name, const ForwardContext& context,
+                                const TensorParallel& tp, int64_t local_rows);
 
-class NormedLinear : public Linear {
+class NormedLinear : public ColumnLinear {
  public:
-  NormedLinear(const NormSpec& norm, int64_t in, int64_t out, const LinearOptions& options);
-  Tensor forward(const Tensor& x) {
-    return Linear::forward(norm_.forward(x));
-  }  // [.., in] -> [.., out]
+  NormedLinear(const NormSpec& norm, int64_t in, const RowCut& out, const LinearOptions& options,
+               const TensorParallel& tp);
+  // [s/tp, b, in] -> [s, b, out/tp]. `remake_norm`: its output is not kept but made again.
+  Tensor forward(const Tensor& x, bool remake_norm);
 
  private:
   Norm norm_;
 };
 
 // The linear at the end of a branch, whose output joins the residual stream.
-class BranchLinear : public Linear {
+class BranchLinear : public RowLinear {
  public:
   // `post_norm`: the output is normalised first (Gemma-2).
-  BranchLinear(int64_t in, int64_t out, const LinearOptions& options,
+  BranchLinear(int64_t in, int64_t out, const LinearOptions& options, const TensorParallel& tp,
                const std::optional<NormSpec>& post_norm);
 
-  // residual + dropout(post_norm(x W^T + b))
-  Tensor add_to(const Tensor& residual, const Tensor& x, double dropout, const std::string& site,
-                const ForwardContext& context);
+  struct Drop {
+    double p = 0;
+    const std::string& site;
+  };
+  // residual + dropout(post_norm(x W^T + b)): [s/tp, b, out], [s, b, in/tp] -> [s/tp, b, out]
+  Tensor add_to(const Tensor& residual, const Tensor& x, const Drop& drop,
+                const ForwardContext& context, const Remake& remake = {});
 
  private:
   std::optional<NormModule> post_norm_;

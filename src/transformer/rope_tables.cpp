@@ -35,10 +35,9 @@ RopeConfig rope_config(const TransformerConfig& config, int64_t layer) {
 
 }  // namespace
 
-RopeTables::RopeTables(const TransformerConfig& config, int64_t length, DType dtype, Device device)
-    : heads_{.first = 0,
-             .n = config.num_attention_heads + config.query_groups(),
-             .d = config.head_dim()},
+RopeTables::RopeTables(const TransformerConfig& config, int64_t heads, int64_t length, DType dtype,
+                       Device device)
+    : heads_{.first = 0, .n = heads, .d = config.head_dim()},
       pairs_(config.rotary_interleaved ? RopePairs::interleaved : RopePairs::halves) {
   std::map<std::pair<double, bool>, Tensor> made;  // layers differ in base and stretching at most
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {

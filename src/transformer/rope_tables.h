@@ -10,8 +10,9 @@ namespace phx {
 
 class RopeTables {
  public:
-  // Positions [0, length).
-  RopeTables(const TransformerConfig& config, int64_t length, DType dtype, Device device);
+  // Positions [0, length), for rotated heads of which a rank has `heads`: query and key heads.
+  RopeTables(const TransformerConfig& config, int64_t heads, int64_t length, DType dtype,
+             Device device);
 
   // Rotates the q and k heads of qkv [s, b, (n + 2g) d], whose first token stands at
   // `first_position`, in place where nobody else holds qkv.

@@ -1,59 +1,74 @@
 #include "transformer/self_attention.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "core/philox.h"
 #include "core/segment.h"
 #include "ops/head_norm.h"
 #include "ops/rope.h"
+#include "parallel/tensor/key_groups.h"
 
 namespace phx {
 
-std::vector<RowPiece> qkv_rows(int64_t heads, int64_t groups, int64_t head_dim) {
-  const int64_t per_group = heads / groups;  // query heads that share a key
-  std::vector<RowPiece> rows;
-  for (int64_t group = 0; group < groups; ++group) {
-    const int64_t global = group * (per_group + 2) * head_dim;
-    rows.push_back({global, group * per_group * head_dim, per_group * head_dim});
-    rows.push_back({global + per_group * head_dim, (heads + group) * head_dim, head_dim});
-    rows.push_back(
-        {global + (per_group + 1) * head_dim, (heads + groups + group) * head_dim, head_dim});
+HeadCut::HeadCut(const TransformerConfig& config, const TensorParallel& tp)
+    : n(tp.part(config.num_attention_heads)),
+      g(std::max<int64_t>(tp.part(config.query_groups()), 1)),
+      d(config.head_dim()),
+      first_head(tp.first(config.num_attention_heads)),
+      key_sharers(std::max<int64_t>(tp.size() / config.query_groups(), 1)) {
+  PHX_CHECK(config.num_attention_heads % tp.size() == 0, config.num_attention_heads,
+            " attention heads cannot be cut over ", tp.size(), " ranks");
+  PHX_CHECK(g * tp.size() == config.query_groups() * key_sharers && d % key_sharers == 0, "the ",
+            config.query_groups(), " query groups (heads of ", d, ") cannot be cut over ",
+            tp.size(), " ranks");
+}
+
+RowCut qkv_rows(const TransformerConfig& config, const TensorParallel& tp) {
+  const HeadCut cut(config, tp);
+  const int64_t d = cut.d, groups = config.query_groups();
+  const int64_t per_group = config.num_attention_heads / groups;  // query heads that share a key
+  const int64_t group_rows = (per_group + 2) * d;
+  const int64_t slice = d / cut.key_sharers;  // rows of a key head that this rank has
+  RowCut rows{.global_rows = groups * group_rows,
+              .local_rows = cut.n * d + 2 * cut.g * slice,
+              .pieces = {}};
+  const int64_t first_group = cut.first_head / per_group;
+  const int64_t heads_here = std::min(cut.n, per_group);  // of each of its groups
+  for (int64_t i = 0; i < cut.g; ++i) {
+    const int64_t global = (first_group + i) * group_rows;
+    const int64_t head_in_group = cut.first_head % per_group;
+    const int64_t sliced = (tp.rank() % cut.key_sharers) * slice;
+    rows.pieces.push_back({global + head_in_group * d, i * heads_here * d, heads_here * d});
+    rows.pieces.push_back({global + per_group * d + sliced, cut.n * d + i * slice, slice});
+    rows.pieces.push_back(
+        {global + (per_group + 1) * d + sliced, cut.n * d + (cut.g + i) * slice, slice});
   }
   return rows;
 }
 
-namespace {
-
-std::optional<NormSpec> post_norm(const TransformerConfig& config) {
-  if (!config.post_layernorms) return std::nullopt;
-  return norm_spec(config, config.hidden_size);
-}
-
-std::string layer_name(int64_t layer) { return "decoder.layers." + std::to_string(layer); }
-
-}  // namespace
-
-SelfAttention::SelfAttention(const TransformerConfig& config, int64_t layer)
-    : config_(config),
-      layer_(layer),
-      n_(config.num_attention_heads),
-      g_(config.query_groups()),
-      d_(config.head_dim()),
-      linear_qkv_(norm_spec(config, config.hidden_size), config.hidden_size, (n_ + 2 * g_) * d_,
-                  {.bias = config.has_qkv_bias(),
-                   .init = Init::normal(config.init_method_std),
-                   .rows = qkv_rows(n_, g_, d_)}),
-      linear_proj_(n_ * d_, config.hidden_size,
-                   {.bias = config.has_linear_bias(),
-                    .init = Init::normal(config.init_method_std /
-                                         std::sqrt(2.0 * double(config.num_layers)))},
-                   post_norm(config)) {
+SelfAttention::SelfAttention(const LayerContext& layer)
+    : config_(layer.config),
+      layer_(layer.layer),
+      heads_(config_, layer.ranks.tp),
+      key_sharers_(layer.ranks.key_sharers),
+      dropout_site_("decoder.layers." + std::to_string(layer_) + ".self_attention."),
+      linear_qkv_(norm_spec(config_, config_.hidden_size, replica_in_sequence(layer.ranks.tp)),
+                  config_.hidden_size, qkv_rows(config_, layer.ranks.tp),
+                  {.bias = config_.has_qkv_bias(), .init = Init::normal(config_.init_method_std)},
+                  layer.ranks.tp),
+      linear_proj_(
+          config_.num_attention_heads * heads_.d, config_.hidden_size,
+          {.bias = config_.has_linear_bias(), .init = Init::normal(config_.residual_std())},
+          layer.ranks.tp, post_norm_spec(config_, layer.ranks.tp)) {
+  PHX_CHECK(heads_.key_sharers == 1 ||
+                (key_sharers_ != nullptr && key_sharers_->size() == heads_.key_sharers),
+            heads_.key_sharers, " ranks share a key group, and need a group of their own");
   add_child("linear_qkv", linear_qkv_);
-  if (config.qk_layernorm) {
-    PHX_CHECK(config.normalization == Normalization::RMSNorm,
+  if (config_.qk_layernorm) {
+    PHX_CHECK(config_.normalization == Normalization::RMSNorm,
               "--qk-layernorm normalises heads by RMSNorm; it needs --normalization RMSNorm");
-    q_norm_.emplace(norm_spec(config, d_));
-    k_norm_.emplace(norm_spec(config, d_));
+    q_norm_.emplace(norm_spec(config_, heads_.d, replica_in_heads(layer.ranks.tp)));
+    k_norm_.emplace(norm_spec(config_, heads_.d, replica_in_heads(layer.ranks.tp)));
     add_child("q_layernorm", *q_norm_);
     add_child("k_layernorm", *k_norm_);
   }
@@ -62,29 +77,31 @@ SelfAttention::SelfAttention(const TransformerConfig& config, int64_t layer)
 
 Tensor SelfAttention::forward(const Tensor& x, const RopeTables& rope,
                               const ForwardContext& context,
-                              bool recompute_core) {  // [s, b, h]
-  Tensor qkv = linear_qkv_.forward(x);                // [s, b, (n + 2g) d]
+                              const RecomputePolicy& policy) {  // [s/tp, b, h]
+  Tensor qkv = linear_qkv_.forward(x, policy.norms);            // [s, b, (n + 2g) d / tp]
+  if (heads_.key_sharers > 1)
+    qkv = gather_key_group(qkv, heads_.n * heads_.d, heads_.d, *key_sharers_);
   if (q_norm_) {
     const NormOptions options{.eps = config_.norm_epsilon,
                               .zero_centred = config_.apply_layernorm_1p};
     qkv = head_norm(qkv, q_norm_->weight().acquire(), k_norm_->weight().acquire(),
-                    {.n = n_, .g = g_, .d = d_}, options);
+                    {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options);
   }
   if (config_.layer_uses_rope(layer_))
     qkv = rope.apply(std::move(qkv), layer_, context.first_position);
 
-  Tensor o;  // [s, b, n d]
+  Tensor o;  // [s, b, n d / tp]
   if (context.cache != nullptr) {
     o = cached(qkv, context);
-  } else if (recompute_core) {
+  } else if (policy.core_attention) {
     o = recompute(std::span(&qkv, 1), [this, context](std::span<const Tensor> in) {
       return std::vector<Tensor>{core(in[0], context)};
     })[0];
   } else {
     o = core(qkv, context);
   }
-  return linear_proj_.add_to(x, o, config_.hidden_dropout,
-                             layer_name(layer_) + ".self_attention.linear_proj.dropout", context);
+  return linear_proj_.add_to(x, o, {config_.hidden_dropout, dropout_site_ + "linear_proj.dropout"},
+                             context);
 }
 
 AttentionOptions SelfAttention::options(const ForwardContext& context) const {
@@ -95,30 +112,31 @@ AttentionOptions SelfAttention::options(const ForwardContext& context) const {
           .softcap = config_.attn_logit_softcapping.value_or(0.0),
           .dropout = context.training ? config_.attention_dropout : 0.0,
           .random = {.seed = context.seed,
-                     .site = site_of(layer_name(layer_) + ".self_attention.core_attention.dropout"),
+                     .site = site_of(dropout_site_ + "core_attention.dropout"),
                      .step = uint64_t(context.step),
-                     .first_sample = context.first_sample}};
+                     .first_sample = context.first_sample,
+                     .first_head = heads_.first_head}};
 }
 
 Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  // -> [s, b, n d]
-  return attention(qkv, {.n = n_, .g = g_, .d = d_}, options(context));
+  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options(context));
 }
 
 Tensor SelfAttention::cached(const Tensor& qkv, const ForwardContext& context) {
+  const int64_t n = heads_.n, g = heads_.g, d = heads_.d;
   LayerCache& cache = context.cache->layers.at(size_t(layer_));
   const int64_t before = context.cache->length, s = qkv.dim(0), b = qkv.dim(1);
   PHX_CHECK(before + s <= cache.keys.dim(0), "the cache holds ", cache.keys.dim(0), " tokens, not ",
             before + s);
   Tensor new_keys = cache.keys.rows(before, s), new_values = cache.values.rows(before, s);
-  copy_columns(qkv, n_ * d_, new_keys);
-  copy_columns(qkv, (n_ + g_) * d_, new_values);
+  copy_columns(qkv, n * d, new_keys);
+  copy_columns(qkv, (n + g) * d, new_values);
   const Tensor keys = cache.keys.rows(0, before + s), values = cache.values.rows(0, before + s);
-  Tensor o = empty({s, b, n_ * d_}, qkv.dtype(), qkv.device());
-  Tensor lse = empty({b, n_, s}, acc_dtype(qkv.dtype()), qkv.device());
-  kernels::attention({.q = heads_of(qkv, d_, 0, n_),
-                      .k = heads_of(keys, d_, 0, g_),
-                      .v = heads_of(values, d_, 0, g_)},
-                     options(context), heads_of(o, d_, 0, n_), lse);
+  Tensor o = empty({s, b, n * d}, qkv.dtype(), qkv.device());
+  Tensor lse = empty({b, n, s}, acc_dtype(qkv.dtype()), qkv.device());
+  kernels::attention(
+      {.q = heads_of(qkv, d, 0, n), .k = heads_of(keys, d, 0, g), .v = heads_of(values, d, 0, g)},
+      options(context), heads_of(o, d, 0, n), lse);
   return o;
 }
 

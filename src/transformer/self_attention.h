@@ -11,21 +11,33 @@
 #include "nn/norm.h"
 #include "ops/attention.h"
 #include "transformer/forward_context.h"
+#include "transformer/layer_context.h"
 #include "transformer/normed_linear.h"
+#include "transformer/recompute_policy.h"
 #include "transformer/rope_tables.h"
 #include "transformer/transformer_config.h"
 
 namespace phx {
 
-// Rows of the fused QKV weight: Megatron's groups to local q | k | v.
-std::vector<RowPiece> qkv_rows(int64_t heads, int64_t groups, int64_t head_dim);
+// Heads that a rank has. With more ranks than key groups, `key_sharers` ranks have one group
+// together: each its own query heads, and a slice of the key and the value.
+struct HeadCut {
+  HeadCut(const TransformerConfig& config, const TensorParallel& tp);
+  int64_t n, g, d;          // query heads, key heads, channels
+  int64_t first_head;       // global index of the first query head
+  int64_t key_sharers = 1;  // ranks that share a key group
+};
+
+// Rows of the fused QKV weight: Megatron's groups to this rank's q | k | v.
+RowCut qkv_rows(const TransformerConfig& config, const TensorParallel& tp);
 
 class SelfAttention : public Module {
  public:
-  SelfAttention(const TransformerConfig& config, int64_t layer);
+  explicit SelfAttention(const LayerContext& layer);
 
+  // [s/tp, b, h] -> [s/tp, b, h], the residual added
   Tensor forward(const Tensor& x, const RopeTables& rope, const ForwardContext& context,
-                 bool recompute_core);  // [s, b, h] -> [s, b, h], the residual added
+                 const RecomputePolicy& policy);
 
  private:
   AttentionOptions options(const ForwardContext& context) const;
@@ -34,7 +46,9 @@ class SelfAttention : public Module {
 
   const TransformerConfig& config_;
   int64_t layer_;
-  int64_t n_, g_, d_;
+  HeadCut heads_;
+  Communicator* key_sharers_;
+  std::string dropout_site_;
   NormedLinear linear_qkv_;
   std::optional<NormModule> q_norm_, k_norm_;
   BranchLinear linear_proj_;

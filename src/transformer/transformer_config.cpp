@@ -55,6 +55,10 @@ int64_t TransformerConfig::padded_vocab(int64_t tp) const {
   return round_up(*vocab_size, make_vocab_size_divisible_by * tp);
 }
 
+double TransformerConfig::residual_std() const {
+  return init_method_std / std::sqrt(2.0 * double(num_layers));
+}
+
 double TransformerConfig::softmax_scale() const {
   return 1.0 / std::sqrt(query_scale.value_or(static_cast<double>(head_dim())));
 }

@@ -101,6 +101,8 @@ struct TransformerConfig {
   int64_t query_groups() const;  // key/value heads
   int64_t padded_vocab(int64_t tp = 1) const;
   double embedding_std() const { return embedding_init_method_std.value_or(init_method_std); }
+  // Of the layers that write to the residual stream, so that it does not grow with the depth.
+  double residual_std() const;
   double softmax_scale() const;  // what q.k is multiplied by
   bool gated() const { return swiglu || geglu; }
   MlpActivation activation() const;

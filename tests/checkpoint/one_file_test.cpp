@@ -13,10 +13,10 @@ using phx::testing::test_device;
 
 class Model : public Module {
  public:
-  Model(std::vector<RowPiece> pieces, int64_t local_rows, int64_t columns = 3)
+  Model(const std::vector<RowPiece>& pieces, int64_t local_rows, int64_t columns = 3)
       : weight({.global_shape = {4, columns},
-                .local_rows = local_rows,
-                .pieces = std::move(pieces),
+                .local_shape = {local_rows, columns},
+                .pieces = pieces_of(pieces, columns),
                 .init = Init::normal(1)}) {
     add_parameter("weight", weight);
   }

@@ -144,12 +144,11 @@ TEST(PretrainOptions, AnEmptyCommandLineNamesEverythingThatIsMissing) {
 }
 
 TEST(PretrainOptions, FlagsThatAreIdleInThisRunAreNamed) {
-  const ParseResult result = parse_pretrain(small(
-      {"--train-iters", "1", "--bf16", "--initial-loss-scale", "65536", "--sequence-parallel"}));
+  const ParseResult result = parse_pretrain(
+      small({"--train-iters", "1", "--bf16", "--initial-loss-scale", "65536"}));
   ASSERT_TRUE(result.report.ok());
-  ASSERT_EQ(result.report.implied.size(), 2u);
+  ASSERT_EQ(result.report.implied.size(), 1u);
   EXPECT_EQ(result.report.implied[0].first, "--initial-loss-scale");
-  EXPECT_EQ(result.report.implied[1].first, "--sequence-parallel");
 }
 
 TEST(PretrainOptions, ResolvedValuesAreInTheTableAndTheJson) {
@@ -174,6 +173,19 @@ TEST(PretrainOptions, TheJsonCopyBringsTheSameOptionsBack) {
   nlohmann::json odd = copy;
   odd["hidden_sice"] = 3;
   EXPECT_THROW(PretrainOptions::from_json(odd), Error);
+}
+
+TEST(PretrainOptions, GemmaReadsFromYaml) {
+  const ParseResult result = parse_pretrain(Texts{
+      "--config", std::string(PHX_TEST_DATA) + "/configs/gemma2_2b.yaml", "--train-iters", "7"});
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  const TransformerConfig& model = result.options.model;
+  EXPECT_EQ(model.activation(), MlpActivation::geglu_tanh);
+  EXPECT_EQ(model.softmax_scale(), 1.0 / 16);
+  EXPECT_TRUE(model.layer_window(0).has_value());
+  EXPECT_FALSE(model.layer_window(1).has_value());
+  EXPECT_FALSE(model.has_linear_bias());
+  EXPECT_EQ(result.options.train.train_iters, 7);
 }
 
 TEST(PretrainOptions, HelpHasEveryGroupAndAnExample) {

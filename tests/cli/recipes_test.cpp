@@ -1,165 +1,179 @@
-// Public Megatron recipes, flag by flag: none is unknown, and what is refused is exactly this.
+// Public Megatron recipes, flag by flag: none is unknown, these go through --check-args, and what
+// is refused of the others is exactly this. A file's first line names the repository, the path and
+// the commit that its flags are from; paths of data, tokenizers and checkpoints are placeholders.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <sstream>
 
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
 #include "cli/not_in_this_build.h"
 #include "cli/pretrain_options.h"
 
 namespace phx {
 namespace {
 
+using Words = std::vector<std::string>;
 using Flags = std::set<std::string>;
 
-std::vector<std::string> recipe(const std::string& name) {
-  std::ifstream in(std::string(PHX_TEST_DATA) + "/recipes/" + name + ".txt");
+const std::string kFolder = std::string(PHX_TEST_DATA) + "/recipes/";
+
+const Flags kPassing = {"aws_gpt3",      "aws_llama2_70b",     "europa_33b",    "gpt3_15b_release",
+                        "gpt3_175b",     "gpt3_345m_fp16",     "gpt3_345m_tp4", "gpt3_7b_pp4",
+                        "gpt3_rope_pp2", "gpt3_swiglu_pp4",    "gpt_345m",      "llama32_1b",
+                        "qwen3_4b",      "gpt3_full_recompute"};
+const Flags kRefused = {"deepseek_proxy", "llama3_8b_fp8", "mixtral_8x7b", "rocm_llama3_70b",
+                        "swissai_llama3_8b"};
+
+Words recipe(const std::string& name) {
+  std::ifstream in(kFolder + name + ".txt");
   EXPECT_TRUE(in.good()) << name;
-  std::vector<std::string> args;
+  Words words;
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("#")) continue;
-    std::istringstream words(line);
-    for (std::string word; words >> word;) args.push_back(word);
+    std::istringstream rest(line);
+    for (std::string word; rest >> word;) words.push_back(word);
   }
-  return args;
+  return words;
 }
 
-ParseResult parse(const std::string& name, std::vector<std::string> extra = {}) {
-  std::vector<std::string> args = recipe(name);
-  args.insert(args.end(), extra.begin(), extra.end());
-  return parse_pretrain(args);
-}
+ParseResult parse(const std::string& name) { return parse_pretrain(recipe(name)); }
 
-const std::vector<std::string> kOneRank = {
-    "--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1",
-    "--context-parallel-size",      "1", "--expert-model-parallel-size",   "1"};
-
-// The flags refused; anything else that is wrong fails the test.
-Flags refused(const ParseReport& report) {
+// The flags with a problem of this kind.
+Flags problems(const ParseReport& report, ProblemKind kind) {
   Flags flags;
-  for (const Problem& problem : report.problems) {
-    EXPECT_EQ(problem.kind, ProblemKind::refused) << problem.text;
-    flags.insert(problem.flag);
-  }
+  for (const Problem& problem : report.problems)
+    if (problem.kind == kind) flags.insert(problem.flag);
   return flags;
 }
 
-TEST(Recipes, DenseModelsPassOnOneRank) {
-  for (const char* name :
-       {"gpt_345m", "gpt3_175b", "llama2_7b", "llama31_8b", "mistral_7b", "qwen2_7b", "qwen3_8b"}) {
-    const ParseResult result = parse(name, kOneRank);
-    EXPECT_TRUE(result.report.ok()) << name << "\n" << format_problems(result.report.problems);
+// The flags refused; anything else that is wrong fails the test.
+Flags refused(const ParseReport& report) {
+  const Flags flags = problems(report, ProblemKind::refused);
+  for (const Problem& problem : report.problems)
+    EXPECT_EQ(problem.kind, ProblemKind::refused) << problem.text;
+  return flags;
+}
+
+TEST(Recipes, EachNamesItsPublicSourceAndIsInOneOfTheTwoLists) {
+  const std::regex source("# [A-Za-z0-9.-]+/[A-Za-z0-9._-]+, [^ ]+, at [0-9a-f]{8}");
+  Flags found;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    const std::string name = entry.path().stem().string();
+    found.insert(name);
+    std::ifstream in(entry.path());
+    std::string first;
+    std::getline(in, first);
+    EXPECT_TRUE(std::regex_match(first, source)) << name << ": " << first;
+    EXPECT_NE(kPassing.contains(name), kRefused.contains(name)) << name;
+  }
+  EXPECT_EQ(found.size(), kPassing.size() + kRefused.size());
+}
+
+TEST(Recipes, DenseModelsGoThroughCheckArgs) {
+  EXPECT_GE(kPassing.size(), 12u);
+  for (const std::string& name : kPassing) {
+    Words args = recipe(name);
+    args.insert(args.begin(), "pretrain");
+    args.push_back("--check-args");
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    const int code = run_phalanx(args);
+    testing::internal::GetCapturedStdout();
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << name;
+    EXPECT_EQ(code, kExitDone) << name;
   }
 }
 
 TEST(Recipes, WhatARunOfThemWouldLackIsExactlyThis) {
   const auto lacking = [](const std::string& name) {
     Flags flags;
-    for (const Problem& problem : not_in_this_build(parse(name, kOneRank).options)) {
+    for (const Problem& problem : not_in_this_build(parse(name).options))
       flags.insert(problem.flag);
-    }
     return flags;
   };
-  EXPECT_EQ(lacking("qwen2_7b"), Flags{});
-  EXPECT_EQ(lacking("qwen3_8b"), Flags{});
-  EXPECT_EQ(lacking("llama2_7b"), (Flags{"--data-path", "--tokenizer-type", "--tokenizer-model",
-                                         "--use-checkpoint-opt-param-scheduler"}));
-  EXPECT_EQ(lacking("mistral_7b"),
-            (Flags{"--train-data-path", "--valid-data-path", "--tokenizer-type",
-                   "--tokenizer-model", "--reset-position-ids", "--reset-attention-mask",
-                   "--eod-mask-loss", "--save-retain-interval"}));
-  EXPECT_EQ(lacking("nemotron_8b"),
-            (Flags{"--data-path", "--data-cache-path", "--tokenizer-type", "--tokenizer-model"}));
+  const Flags files = {"--data-path", "--vocab-file", "--merge-file"};
+  const Flags logs = {"--log-params-norm", "--log-num-zeros-in-grad", "--data-cache-path"};
+  const auto with = [](Flags a, const Flags& b) {
+    a.insert(b.begin(), b.end());
+    return a;
+  };
+  EXPECT_EQ(lacking("llama32_1b"), Flags{});
+  EXPECT_EQ(lacking("qwen3_4b"), Flags{});
+  EXPECT_EQ(lacking("gpt3_7b_pp4"), logs);
+  for (const char* name : {"gpt_345m", "gpt3_175b", "aws_gpt3"}) EXPECT_EQ(lacking(name), files);
+  for (const char* name : {"gpt3_345m_fp16", "gpt3_345m_tp4", "gpt3_rope_pp2", "gpt3_swiglu_pp4",
+                           "gpt3_full_recompute"}) {
+    EXPECT_EQ(lacking(name), with(files, logs)) << name;
+  }
+  EXPECT_EQ(lacking("gpt3_15b_release"),
+            with(logs, {"--data-path", "--tokenizer-type", "--tokenizer-model"}));
+  EXPECT_EQ(lacking("aws_llama2_70b"),
+            (Flags{"--data-path", "--tokenizer-type", "--tokenizer-model"}));
+  EXPECT_EQ(lacking("europa_33b"), (Flags{"--train-data-path", "--valid-data-path",
+                                          "--tokenizer-type", "--vocab-file", "--merge-file"}));
 }
 
-TEST(Recipes, LargerLayoutsAreRefusedSizeBySize) {
-  EXPECT_EQ(refused(parse("gpt3_175b").report),
-            (Flags{"--tensor-model-parallel-size", "--pipeline-model-parallel-size"}));
-  EXPECT_EQ(refused(parse("llama2_7b").report), Flags{"--tensor-model-parallel-size"});
-  EXPECT_EQ(refused(parse("qwen3_8b").report), Flags{"--tensor-model-parallel-size"});
-  EXPECT_EQ(refused(parse("llama3_70b").report),
-            (Flags{"--tensor-model-parallel-size", "--pipeline-model-parallel-size",
-                   "--context-parallel-size", "--num-layers-per-virtual-pipeline-stage"}));
+TEST(Recipes, Llama3InFp8IsRefusedForFp8AndTheProfile) {
+  EXPECT_EQ(
+      refused(parse("llama3_8b_fp8").report),
+      (Flags{"--fp8-format", "--fp8-amax-history-len", "--fp8-amax-compute-algo",
+             "--fp8-param-gather", "--profile", "--profile-step-start", "--profile-step-end"}));
 }
 
-TEST(Recipes, Llama3InFp8IsRefusedForFp8AndTwoMoreThings) {
-  EXPECT_EQ(refused(parse("llama3_8b").report),
-            (Flags{"--fp8-format", "--fp8-amax-history-len", "--fp8-amax-compute-algo",
-                   "--fp8-param-gather", "--decoupled-lr", "--decoupled-min-lr", "--profile",
-                   "--profile-step-start", "--profile-step-end"}));
+TEST(Recipes, Llama3OfSwissAiIsRefusedForGradientsInBf16) {
+  EXPECT_EQ(refused(parse("swissai_llama3_8b").report), Flags{"--main-grads-dtype"});
 }
 
-TEST(Recipes, NemotronIsRefusedForItsSecondLearningRateAlone) {
-  EXPECT_EQ(refused(parse("nemotron_8b").report), (Flags{"--decoupled-lr", "--decoupled-min-lr"}));
+TEST(Recipes, Llama3OfRocmIsRefusedForItsOrderOfSamplesAndANegativeCount) {
+  const ParseReport report = parse("rocm_llama3_70b").report;
+  EXPECT_EQ(problems(report, ProblemKind::refused), Flags{"--dataloader-type"});
+  EXPECT_EQ(problems(report, ProblemKind::value), Flags{"--eval-iters"});
+  EXPECT_EQ(report.problems.size(), 2u);
 }
 
-TEST(Recipes, MixtralIsRefusedForItsExpertsAndItsLayout) {
+TEST(Recipes, MixtralIsRefusedForItsExperts) {
   EXPECT_EQ(refused(parse("mixtral_8x7b").report),
             (Flags{"--num-experts", "--moe-router-topk", "--moe-router-load-balancing-type",
                    "--moe-aux-loss-coeff", "--moe-grouped-gemm", "--moe-token-dispatcher-type",
-                   "--pipeline-model-parallel-size", "--expert-model-parallel-size"}));
+                   "--expert-model-parallel-size"}));
 }
 
-TEST(Recipes, DeepSeekIsRefusedForExpertsLatentAttentionPredictionAndLayout) {
-  EXPECT_EQ(refused(parse("deepseek_v3").report), (Flags{"--multi-latent-attention",
-                                                         "--kv-lora-rank",
-                                                         "--v-head-dim",
-                                                         "--q-lora-rank",
-                                                         "--qk-head-dim",
-                                                         "--qk-pos-emb-head-dim",
-                                                         "--num-experts",
-                                                         "--moe-layer-freq",
-                                                         "--moe-ffn-hidden-size",
-                                                         "--moe-router-dtype",
-                                                         "--moe-router-score-function",
-                                                         "--moe-router-bias-update-rate",
-                                                         "--moe-router-enable-expert-bias",
-                                                         "--moe-router-topk",
-                                                         "--moe-router-num-groups",
-                                                         "--moe-router-group-topk",
-                                                         "--moe-router-pre-softmax",
-                                                         "--moe-router-topk-scaling-factor",
-                                                         "--moe-shared-expert-overlap",
-                                                         "--moe-shared-expert-intermediate-size",
-                                                         "--moe-aux-loss-coeff",
-                                                         "--moe-router-load-balancing-type",
-                                                         "--moe-token-dispatcher-type",
-                                                         "--moe-token-drop-policy",
-                                                         "--mtp-num-layers",
-                                                         "--mtp-loss-scaling-factor",
-                                                         "--tensor-model-parallel-size",
-                                                         "--pipeline-model-parallel-size",
-                                                         "--expert-model-parallel-size"}));
+TEST(Recipes, DeepSeekIsRefusedForExpertsLatentAttentionFp8AndOffloading) {
+  Flags flags = refused(parse("deepseek_proxy").report);
+  EXPECT_EQ(std::erase_if(flags, [](const std::string& f) { return f.starts_with("--moe-"); }),
+            17u);
+  EXPECT_EQ(flags,
+            (Flags{"--num-experts", "--expert-model-parallel-size", "--multi-latent-attention",
+                   "--q-lora-rank", "--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim",
+                   "--v-head-dim", "--fp8-format", "--fp8-recipe", "--recompute-modules",
+                   "--fine-grained-activation-offloading", "--offload-modules"}));
 }
 
 TEST(Recipes, ValuesArriveInTheConfigs) {
-  const PretrainOptions mistral = parse("mistral_7b").options;
-  EXPECT_EQ(mistral.model.layer_window(0), (WindowSize{4095, 0}));
-  EXPECT_EQ(mistral.model.query_groups(), 8);
-  EXPECT_EQ(mistral.optim.lr_wsd_decay_style, WsdDecayStyle::minus_sqrt);
-  EXPECT_EQ(mistral.train.num_micro_batches(), 64);
-  EXPECT_EQ(mistral.train.recompute_granularity, RecomputeGranularity::full);
-  const PretrainOptions qwen = parse("qwen2_7b").options;
-  EXPECT_TRUE(qwen.model.has_qkv_bias());
-  EXPECT_FALSE(qwen.model.has_linear_bias());
-  EXPECT_EQ(qwen.model.padded_vocab(), 152064);
-  const PretrainOptions llama = parse("llama31_8b").options;
-  EXPECT_EQ(llama.data.data_path.size(), 4u);
+  const PretrainOptions release = parse("gpt3_15b_release").options;
+  EXPECT_EQ(release.optim.decoupled_lr, 5e-4);
+  EXPECT_EQ(release.optim.decoupled_min_lr, 4.5e-5);
+  EXPECT_EQ(release.model.activation(), MlpActivation::squared_relu);
+  EXPECT_EQ(release.model.query_groups(), 8);
+  EXPECT_EQ(release.train.num_micro_batches(), 288);
+  EXPECT_EQ(release.train.train_samples, 19531250);
+  const PretrainOptions llama = parse("llama32_1b").options;
   EXPECT_TRUE(llama.model.use_rope_scaling);
-}
-
-TEST(Recipes, GemmaReadsFromYaml) {
-  const ParseResult result = parse_pretrain(std::vector<std::string>{
-      "--config", std::string(PHX_TEST_DATA) + "/recipes/gemma2_2b.yaml", "--train-iters", "7"});
-  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
-  const TransformerConfig& model = result.options.model;
-  EXPECT_EQ(model.activation(), MlpActivation::geglu_tanh);
-  EXPECT_EQ(model.softmax_scale(), 1.0 / 16);
-  EXPECT_TRUE(model.layer_window(0).has_value());
-  EXPECT_FALSE(model.layer_window(1).has_value());
-  EXPECT_FALSE(model.has_linear_bias());
-  EXPECT_EQ(result.options.train.train_iters, 7);
+  EXPECT_FALSE(llama.model.has_linear_bias());
+  EXPECT_EQ(llama.model.padded_vocab(), 131072);
+  const PretrainOptions qwen = parse("qwen3_4b").options;
+  EXPECT_TRUE(qwen.model.qk_layernorm);
+  EXPECT_EQ(qwen.model.head_dim(), 128);
+  EXPECT_EQ(parse("europa_33b").options.train.recompute_granularity,
+            RecomputeGranularity::selective);
+  EXPECT_EQ(parse("gpt3_full_recompute").options.train.recompute_granularity,
+            RecomputeGranularity::full);
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ using namespace phx::testing;
 // padding.
 class Shuffled : public Module {
  public:
-  explicit Shuffled(std::vector<RowPiece> pieces)
+  explicit Shuffled(const std::vector<RowPiece>& pieces)
       : weight({.global_shape = {4, 3},
-                .local_rows = 6,
-                .pieces = std::move(pieces),
+                .local_shape = {6, 3},
+                .pieces = pieces_of(pieces, 3),
                 .init = Init::normal(0.5)}) {
     add_parameter("weight", weight);
   }
@@ -102,6 +102,18 @@ TEST(ParameterStore, PutsDecayedParametersIntoOneRun) {
   ParameterStore also(other, test_device(),
                       {.also_decays = [](const std::string& name) { return name == "norm"; }});
   EXPECT_EQ(also.parameters()[2]->name(), "bias");
+}
+
+TEST(ParameterStore, ARunEndsWhereTheLearningRateIsAnother) {
+  TwoKinds module;
+  ParameterStore store(module, test_device(),
+                       {.decoupled = [](const std::string& name) { return name == "bias"; }});
+  ASSERT_EQ(store.runs().size(), 3u);  // matrix | norm | bias
+  EXPECT_FALSE(store.runs()[1].decoupled);
+  EXPECT_TRUE(store.runs()[2].decoupled);
+  EXPECT_FALSE(store.runs()[2].decays);
+  EXPECT_EQ(store.runs()[2].offset, store.offset_of(2));
+  EXPECT_EQ(store.runs()[2].offset + store.runs()[2].count, store.weights().numel());
 }
 
 TEST(ParameterStore, NamesAParameterThatDoesNotExist) {

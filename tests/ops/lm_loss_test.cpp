@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/segment.h"
@@ -174,6 +175,73 @@ TEST(LmLoss, SixteenBitTypesStayNearF64) {
   }
 }
 
+// How far a token's loss may lie from that of the exact logits of x [t, h] and w [v, h], given as
+// they are stored. A logit errs by the order of its sum (h roundings of f32) and by the rounding to
+// x's type; loss = lse - z_label, and lse moves by the mean of its logits' errors under a softmax
+// that these errors themselves move by a factor e^2err at most. Beside that lse, which stays below
+// 32 here, rounds by 2^-20, and its exponentials err by about 10 ulp: together 8 of these.
+struct TokenLosses {
+  std::vector<double> exact, error;  // [t]
+};
+
+TokenLosses exact_token_losses(const Tensor& x, const Tensor& w, const Tensor& labels,
+                               int64_t vocab, int64_t ignore_index) {
+  const int64_t t = x.dim(0), h = x.dim(1);
+  const auto a = to_values(x), b = to_values(w), label = to_values(labels);
+  const double rounding = x.dtype() == DType::bf16 ? 0x1p-8 : x.dtype() == DType::f16 ? 0x1p-11 : 0;
+  TokenLosses result{std::vector<double>(t), std::vector<double>(t)};
+  std::vector<double> z(vocab), err(vocab);
+  for (int64_t i = 0; i < t; ++i) {
+    if (label[i] == double(ignore_index)) continue;
+    double largest = 0, sum = 0, mean = 0;
+    for (int64_t j = 0; j < vocab; ++j) {
+      double absolute = z[j] = 0;
+      for (int64_t l = 0; l < h; ++l) {
+        const double product = a[i * h + l] * b[j * h + l];
+        z[j] += product;
+        absolute += std::abs(product);
+      }
+      err[j] = double(h) * 0x1p-24 * absolute + rounding * std::abs(z[j]);
+      largest = std::max(largest, err[j]);
+    }
+    for (int64_t j = 0; j < vocab; ++j) {
+      sum += std::exp(z[j]);
+      mean += std::exp(z[j]) * err[j];
+    }
+    EXPECT_LT(std::log(sum), 32);
+    const auto at = size_t(label[i]);
+    result.exact[i] = std::log(sum) - z[at];
+    result.error[i] = std::exp(2 * largest) * mean / sum + err[at] + 8 * 0x1p-20;
+  }
+  return result;
+}
+
+// Every token's loss is that of the logits, and loss_sum the sum of just these.
+void expect_losses(const Result& result, const TokenLosses& expected, const Tensor& mask) {
+  const auto losses = to_values(result.token_losses), weights = to_values(mask);
+  double sum = 0;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_LE(std::abs(losses[i] - expected.exact[i]), expected.error[i]) << "token " << i;
+    sum += losses[i] * weights[i];
+  }
+  // Added up in f64 on every device, and rounded once: 2^-24 of the sum, however much cancels.
+  EXPECT_NEAR(to_values(result.loss_sum)[0], sum, 0x1p-24 * std::abs(sum) + 1e-12);
+}
+
+TEST(LmLoss, ErrsByTheRoundingOfItsLogits) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const bool scaled : {false, true}) {
+      const int64_t v = 200;
+      const Tensor x = randn({77, 24}, Seed{1}, dtype), w = randn({v, 24}, Seed{2}, dtype);
+      const Tensor labels = rand_ints({77}, v - 3, Seed{3});
+      const Tensor mask = randn({77}, Seed{4}, DType::f32);
+      const Result a = run(x, w, labels, mask, scaled ? scalar(0.5, DType::f32) : Tensor(),
+                           {.vocab = v - 3, .ignore_index = 5});
+      expect_losses(a, exact_token_losses(x, w, labels, v - 3, 5), mask);
+    }
+  }
+}
+
 // A parameter as training has it: its gradient lives on, and uses are counted.
 class CountingLeaf : public Node {
  public:
@@ -255,11 +323,12 @@ PHX_CUDA_TEST(LmLoss, CudaMatchesCpuAtOddSizes) {
                      {.vocab = v - 3, .ignore_index = 5, .chunk_bytes = 30 * v * size_of(dtype)});
         };
         const Result a = on(gpu), b = on(test_device());
+        const TokenLosses expected = exact_token_losses(x, w, labels, v - 3, 5);
+        expect_losses(a, expected, mask);
+        expect_losses(b, expected, mask);
         // f32: sums in another order. bf16: a logit near 16 that rounds the other way moves by
         // 2^-4, and its probability with it.
         const double tolerance = dtype == DType::f32 ? 2e-5 : 7e-2;
-        expect_close(a.token_losses, b.token_losses, tolerance);
-        expect_close(a.loss_sum, b.loss_sum, 10 * tolerance);  // signed masks cancel
         expect_close(a.dx, b.dx, tolerance);
         expect_close(a.dw, b.dw, tolerance);
       }

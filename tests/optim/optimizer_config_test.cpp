@@ -37,6 +37,23 @@ TEST(OptimizerConfig, TheFloorIsNotAboveThePeak) {
   EXPECT_EQ(problems({"--min-lr", "0.01"}), Texts{"--min-lr 0.01 is more than --lr 0.001"});
 }
 
+TEST(OptimizerConfig, TheSecondLearningRateHasItsFloorUnderItsPeak) {
+  EXPECT_EQ(problems({"--decoupled-lr", "1e-4", "--decoupled-min-lr", "1e-5"}), Texts{});
+  EXPECT_EQ(problems({"--decoupled-lr", "1e-4", "--decoupled-min-lr", "2e-4"}),
+            Texts{"--decoupled-min-lr 0.0002 is more than --decoupled-lr 0.0001"});
+  EXPECT_EQ(problems({"--decoupled-lr", "1e-4", "--min-lr", "2e-4"}),
+            Texts{"--min-lr 0.0002 is more than --decoupled-lr 0.0001"});
+  EXPECT_EQ(problems({"--decoupled-min-lr", "1e-5"}),
+            Texts{"--decoupled-min-lr 1e-05 has no effect without --decoupled-lr"});
+}
+
+TEST(OptimizerConfig, TheSecondLearningRateIsOfTheTwoMatricesOfTheVocabulary) {
+  EXPECT_TRUE(OptimizerConfig::is_decoupled("embedding.word_embeddings.weight"));
+  EXPECT_TRUE(OptimizerConfig::is_decoupled("output_layer.weight"));
+  EXPECT_FALSE(OptimizerConfig::is_decoupled("embedding.position_embeddings.weight"));
+  EXPECT_FALSE(OptimizerConfig::is_decoupled("decoder.layers.0.mlp.linear_fc2.weight"));
+}
+
 TEST(OptimizerConfig, WarmUpHasOneLength) {
   EXPECT_EQ(problems({"--lr-warmup-fraction", "0.1", "--lr-warmup-iters", "10"}),
             Texts{"--lr-warmup-fraction 0.1 and --lr-warmup-iters 10 exclude each other: warm-up "

@@ -20,7 +20,8 @@ OptimizerConfig config(LrDecayStyle style, WsdDecayStyle wsd = WsdDecayStyle::ex
 }
 
 void expect_rate(const OptimizerConfig& c, int64_t samples, double expected) {
-  EXPECT_NEAR(learning_rate(c, kLengths, samples), expected, 1e-6 * expected) << samples;  // 7 digits given
+  EXPECT_NEAR(learning_rate(c, kLengths, samples), expected, 1e-6 * expected)
+      << samples;  // 7 digits given
 }
 
 TEST(Schedule, LinearDecayMatchesMegatron) {
@@ -65,6 +66,19 @@ TEST(Schedule, ConstantStaysAtThePeakAfterWarmup) {
   const auto c = config(LrDecayStyle::constant);
   expect_rate(c, 50, 1.5e-4);
   expect_rate(c, 5000, 3e-4);
+}
+
+TEST(Schedule, TheSecondLearningRateHasItsOwnEndsOnTheSameCurve) {
+  auto c = config(LrDecayStyle::linear);
+  EXPECT_EQ(decoupled_learning_rate(c, kLengths, 550), learning_rate(c, kLengths, 550));
+  c.decoupled_lr = 5e-4;
+  c.decoupled_min_lr = 1e-4;
+  EXPECT_NEAR(decoupled_learning_rate(c, kLengths, 50), 2.5e-4, 1e-15);
+  EXPECT_NEAR(decoupled_learning_rate(c, kLengths, 550), 3e-4, 1e-15);
+  EXPECT_EQ(decoupled_learning_rate(c, kLengths, 1001), 1e-4);
+  expect_rate(c, 550, 1.65e-4);  // the first is as it was
+  c.decoupled_min_lr = {};
+  EXPECT_EQ(decoupled_learning_rate(c, kLengths, 1001), 3e-5) << "--min-lr holds for both";
 }
 
 TEST(Schedule, WeightDecayRisesFromStartToEnd) {

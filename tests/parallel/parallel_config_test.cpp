@@ -7,19 +7,28 @@
 namespace phx {
 namespace {
 
-TEST(ParallelConfig, MoreThanOneRankIsRefusedForEverySize) {
+TEST(ParallelConfig, ContextAndExpertParallelismAreRefused) {
   ParallelConfig config;
   OptionSet options;
   options.add("Ranks", config);
   ParseReport report = options.parse(std::vector<std::string>{
-      "--tensor-model-parallel-size", "2", "--context-parallel-size", "1",
+      "--tensor-model-parallel-size", "2", "--context-parallel-size", "2",
       "--pipeline-model-parallel-size", "4", "--expert-model-parallel-size", "8"});
   options.check(parallel_rules(), report);
-  ASSERT_EQ(report.problems.size(), 3u);
+  ASSERT_EQ(report.problems.size(), 2u);
   EXPECT_EQ(report.problems[0].text,
-            "--tensor-model-parallel-size 2: multi-rank training is not in this build yet");
-  EXPECT_EQ(report.problems[0].hint, "use --tensor-model-parallel-size 1");
-  EXPECT_EQ(report.problems[2].kind, ProblemKind::refused);
+            "--context-parallel-size 2: this kind of parallelism is not in this build yet");
+  EXPECT_EQ(report.problems[0].hint, "use --context-parallel-size 1");
+  EXPECT_EQ(report.problems[1].kind, ProblemKind::refused);
+}
+
+TEST(ParallelConfig, OverlappedGathersNeedAShardedOptimizerInBuckets) {
+  ParallelConfig config;
+  OptionSet options;
+  options.add("Ranks", config);
+  ParseReport report = options.parse(std::vector<std::string>{"--overlap-param-gather"});
+  options.check(parallel_rules(), report);
+  EXPECT_EQ(report.problems.size(), 2u);
 }
 
 }  // namespace

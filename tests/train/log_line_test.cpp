@@ -53,6 +53,14 @@ TEST(LogLine, OptionalFieldsStandWhereMegatronHasThem) {
       "of nan iterations:   0 | tokens per second: 1234.6 | MFU: 41.2% |");
 }
 
+TEST(LogLine, ASecondLearningRateStandsBehindTheFirst) {
+  IterationReport report = kReport;
+  report.decoupled_learning_rate = 5e-4;
+  EXPECT_THAT(log_line(report, "t"),
+              HasSubstr(" learning rate: 3.000000E-05 | decoupled learning rate: 5.000000E-04 | "
+                        "global batch size:"));
+}
+
 TEST(LogLine, ANanLossIsShown) {
   IterationReport report = kReport;
   report.losses = {{"lm loss", std::numeric_limits<double>::quiet_NaN()}};

@@ -177,7 +177,11 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
   SCOPED_TRACE(family);
   Oracle oracle(family, dtype);
   Optimizer optimizer(*oracle.store, oracle.optim);
-  TrainStep step(*oracle.model, *oracle.store, optimizer, oracle.optim, 1);
+  const Mesh mesh;
+  const Layout layout;
+  DataParallel data_parallel(*oracle.store, nullptr, {});
+  GptStage stage({oracle.model.get()}, {{}, dtype}, test_device());
+  TrainStep step({stage, *oracle.store, data_parallel, optimizer, mesh, layout}, oracle.optim, 1);
   const auto tokens = values<int64_t>(oracle.file.at("train_tokens"));
   const auto labels = values<int64_t>(oracle.file.at("train_labels"));
   const std::string wide = dtype == DType::f64 ? "64" : "";

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "support/gradients.h"
 #include "train/run_state.h"
@@ -133,6 +135,39 @@ TEST(Session, AnOverflowSkipsTheUpdateOnTheDevice) {
   session.step.scalars().clear_skip();
   train(session, 2, 3);
   EXPECT_FALSE(before == state_bytes(session)) << "the next good step updates again";
+}
+
+// The parameters that one step moves, with the two learning rates as given.
+std::set<std::string> moved_by(double lr, double decoupled_lr) {
+  RunConfig config = tiny_run();
+  config.model.untie_embeddings_and_output_weights = true;
+  config.optim.decoupled_lr = 1e-3;
+  Runtime runtime({.threads = 2});
+  Session session(config, runtime.device());
+  std::map<std::string, std::vector<char>> before;
+  for (Parameter* p : session.store.parameters()) before[p->name()] = bytes_of(p->value());
+  session.train_batches.load(0);
+  session.step.run(session.train_batches, {.lr = lr, .decoupled_lr = decoupled_lr});
+  session.step.collect();
+  std::set<std::string> moved;
+  for (Parameter* p : session.store.parameters())
+    if (before[p->name()] != bytes_of(p->value())) moved.insert(p->name());
+  return moved;
+}
+
+TEST(Session, TheSecondLearningRateMovesEmbeddingAndOutputLayerAlone) {
+  const std::set<std::string> vocabulary = {"embedding.word_embeddings.weight",
+                                            "output_layer.weight"};
+  EXPECT_EQ(moved_by(0, 1e-3), vocabulary);
+  const std::set<std::string> others = moved_by(1e-3, 0);
+  for (const std::string& name : vocabulary) EXPECT_FALSE(others.contains(name)) << name;
+  EXPECT_EQ(others.size() + 2, moved_by(1e-3, 1e-3).size());
+}
+
+TEST(Session, TwoEqualLearningRatesAreOne) {
+  RunConfig config = tiny_run();
+  config.optim.decoupled_lr = config.optim.lr;
+  expect_same_bytes(run(tiny_run()), run(config));
 }
 
 TEST(Session, ASteadyStepTakesNoMemoryAndReplaysItsPlan) {

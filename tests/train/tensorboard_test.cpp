@@ -137,6 +137,7 @@ TEST(TensorBoard, AReportHasMegatronsTags) {
                                .milliseconds = 250.,
                                .tflops_per_gpu = 400.,
                                .learning_rate = 1e-3,
+                               .decoupled_learning_rate = 5e-3,
                                .global_batch_size = 32,
                                .losses = {{"lm loss", 3.}, {"z_loss", 0.5}},
                                .grad_norm = 1.25,
@@ -150,6 +151,7 @@ TEST(TensorBoard, AReportHasMegatronsTags) {
   const std::map<std::string, std::pair<float, int64_t>> expected = {
       {"learning-rate", {1e-3f, 10}},
       {"learning-rate vs samples", {1e-3f, 320}},
+      {"decoupled-learning-rate", {5e-3f, 10}},
       {"batch-size", {32.f, 10}},
       {"batch-size vs samples", {32.f, 320}},
       {"lm loss", {3.f, 10}},

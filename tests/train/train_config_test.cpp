@@ -42,15 +42,6 @@ TEST(TrainConfig, ARunCountedInSamplesHasWholeBatches) {
   EXPECT_EQ(config.iterations(), 7);
 }
 
-TEST(TrainConfig, TheGlobalBatchIsAMultipleOfTheMicroBatch) {
-  const Problems problems = parse({"--train-iters", "1", "--global-batch-size", "1002"});
-  ASSERT_EQ(problems.size(), 1u);
-  EXPECT_EQ(problems[0].text,
-            "--global-batch-size 1002 is not a multiple of --micro-batch-size 4 x data parallel 1 "
-            "= 4");
-  EXPECT_EQ(problems[0].hint, "1000 and 1004 are the nearest that are");
-}
-
 TEST(TrainConfig, ARunHasOneLengthAndOnePrecision) {
   EXPECT_EQ(parse({})[0].text,
             "one of --train-iters and --train-samples is required: a run has one length");

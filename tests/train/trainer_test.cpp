@@ -153,6 +153,13 @@ TEST(Trainer, AResumedRunMustBeTheSameModelAndSchedule) {
   EXPECT_NE(longer.find("which the learning rate follows: 20 in the checkpoint, 40 now"),
             std::string::npos)
       << longer;
+  first.json = R"({"lr": 0.003, "decoupled_lr": 0.01})";
+  run(first);
+  second.json = R"({"lr": 0.003, "decoupled_lr": null})";
+  const std::string second_rate = testing::error_of([&] { run(second); });
+  EXPECT_NE(second_rate.find("--decoupled-lr: 0.01 in the checkpoint, unset now"),
+            std::string::npos)
+      << second_rate;
   second.json = R"({"rotary_base": 10000.0, "lr": 0.001})";
   second.optim.override_opt_param_scheduler = true;
   EXPECT_EQ(run(second).state.iteration, 20);

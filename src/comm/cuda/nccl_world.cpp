@@ -46,12 +46,14 @@ struct BarrierPlace {
   BarrierPlace() {
     PHX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     PHX_CUDA_CHECK(cudaMalloc(&data, sizeof(int32_t)));
+    PHX_CUDA_CHECK(cudaMalloc(&received, sizeof(int32_t)));
     PHX_CUDA_CHECK(cudaMemsetAsync(data, 0, sizeof(int32_t), stream));
     PHX_CUDA_CHECK(cudaEventCreateWithFlags(&passed, cudaEventDisableTiming));
   }
   ~BarrierPlace() {
     (void)cudaEventDestroy(passed);
     (void)cudaFree(data);
+    (void)cudaFree(received);
     (void)cudaStreamDestroy(stream);
   }
   BarrierPlace(const BarrierPlace&) = delete;
@@ -59,6 +61,7 @@ struct BarrierPlace {
 
   cudaStream_t stream = nullptr;
   void* data = nullptr;
+  void* received = nullptr;
   cudaEvent_t passed = nullptr;
 };
 
@@ -73,6 +76,7 @@ class NcclCommunicator : public Communicator {
     group_ = watch_->join(info());
     try {
       do_barrier();  // connects: not in the first step
+      if (size() == 2) shake_hands();
     } catch (...) {
       watch_->leave(group_);
       throw;
@@ -148,6 +152,19 @@ class NcclCommunicator : public Communicator {
       }
       return grouped.end();
     });
+  }
+
+  // Sends and receives have connections of their own, which are made at first use: both sides wait
+  // for each other on the host then, and allocate. A pipeline would get stuck there.
+  void shake_hands() {
+    const BarrierPlace& place = *barrier_place_;
+    call(place.stream, "ncclSend and ncclRecv", [&](ncclComm_t comm) {
+      Grouped grouped(*this);
+      grouped.add(nccl().ncclSend(place.data, 1, ncclUint8, 1 - rank(), comm, place.stream));
+      grouped.add(nccl().ncclRecv(place.received, 1, ncclUint8, 1 - rank(), comm, place.stream));
+      return grouped.end();
+    });
+    do_barrier();
   }
 
   // Asleep between looks, so that a failure or a time-out ends the wait.

@@ -13,7 +13,9 @@ __global__ void write_kernel(double* slots, StepValues values) {
 }
 
 __global__ void invert_kernel(double* slots) {
-  slots[int(Slot::inverse_tokens)] = 1.0 / fmax(slots[int(Slot::tokens)], 1.0);
+  const double inverse = 1.0 / fmax(slots[int(Slot::tokens)], 1.0);
+  slots[int(Slot::inverse_tokens)] = inverse;
+  slots[int(Slot::grad_scale)] = slots[int(Slot::loss_scale)] * inverse;
 }
 
 cudaStream_t stream_of(const Tensor& x) {

@@ -70,9 +70,7 @@ class Labels {
 };
 
 template <class Acc>
-struct Statistics {
-  Acc largest, sum, target;
-};
+using Statistics = RowStatistics<Acc>;
 
 // One pass: a block's largest is known before its exponentials are added, and the sum so far is
 // rescaled when a block raises it.
@@ -171,7 +169,7 @@ void cross_entropy_statistics(const Tensor& logits, const Tensor& labels,
 
 void cross_entropy_losses(const Tensor& statistics, const Tensor& labels,
                           const CrossEntropyOptions& options, Tensor& lse, Tensor& losses) {
-  const int64_t rows = labels.numel();
+  const int64_t rows = labels.numel(), ranks = statistics.dim(0) / rows;
   const Labels label(labels, options.vocab, options);
   for_float_dtype(statistics.dtype(), [&]<class T>() {
     using Acc = acc_t<T>;
@@ -179,7 +177,7 @@ void cross_entropy_losses(const Tensor& statistics, const Tensor& labels,
     Acc* out_lse = lse.data<Acc>();
     Acc* out = losses.data<Acc>();
     for (int64_t row = 0; row < rows; ++row) {
-      const auto loss = row_loss<Acc>({s[row * 3], s[row * 3 + 1], s[row * 3 + 2]}, label[row]);
+      const auto loss = row_loss<Acc>(row_of_all_ranks(s, rows, ranks, row), label[row]);
       out_lse[row] = loss.lse;
       out[row] = loss.loss;
     }

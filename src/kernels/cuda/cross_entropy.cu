@@ -112,9 +112,7 @@ __device__ Partial block_merge(Partial x) {
   return warp_merge(lane < kWarps ? parts[lane] : Partial{-INFINITY, 0.f});
 }
 
-struct Statistics {
-  float largest, sum, target;
-};
+using Statistics = RowStatistics<float>;
 
 // All threads of the block get the result.
 template <int kWide, class T, class Cap>
@@ -211,11 +209,11 @@ __global__ void with_gradient_kernel(T* logits, Rows rows, Cap cap, float* __res
 
 // A thread for each row.
 __global__ void losses_kernel(const float* __restrict__ statistics, Rows rows, int64_t num_rows,
-                              float* __restrict__ lse, float* __restrict__ losses) {
+                              int64_t ranks, float* __restrict__ lse, float* __restrict__ losses) {
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (row >= num_rows) return;
-  const float* s = statistics + row * 3;
-  const Loss loss = row_loss({s[0], s[1], s[2]}, label_of(rows, row));
+  const Loss loss =
+      row_loss(row_of_all_ranks(statistics, num_rows, ranks, row), label_of(rows, row));
   lse[row] = loss.lse;
   losses[row] = loss.loss;
 }
@@ -303,7 +301,8 @@ void cross_entropy_losses(const Tensor& statistics, const Tensor& labels,
   if (num_rows == 0) return;
   const unsigned blocks = unsigned((num_rows + kThreads - 1) / kThreads);
   losses_kernel<<<blocks, kThreads, 0, stream_of(statistics)>>>(
-      statistics.data<float>(), rows_of(0, labels, {}, options), num_rows, lse.data<float>(),
+      statistics.data<float>(), rows_of(0, labels, {}, options), num_rows,
+      statistics.dim(0) / num_rows, lse.data<float>(),
       losses.data<float>());
   PHX_CUDA_CHECK(cudaGetLastError());
 }

@@ -3,28 +3,43 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/philox.h"
 #include "ops/dropout.h"
 
 namespace phx {
 
-GptModel::GptModel(const TransformerConfig& config, const RecomputePolicy& recompute)
+GptModel::GptModel(const TransformerConfig& config, const GptOptions& options)
     : config_(config),
-      embedding_(config.vocab_size.value_or(config.padded_vocab()), config.hidden_size,
-                 Init::normal(config.embedding_std()), config.padded_vocab()),
-      decoder_(config_, recompute) {
-  embedding_group_.add_child("word_embeddings", embedding_);
-  if (config.has_position_table()) {
-    positions_.emplace(config.max_position_embeddings, config.hidden_size,
-                       Init::normal(config.embedding_std()));
-    embedding_group_.add_child("position_embeddings", *positions_);
+      options_(options),
+      decoder_(config_, options.recompute,
+               {.first = options.first_layer,
+                .count = options.num_layers.value_or(config.num_layers),
+                .final_norm = options.head},
+               options.ranks) {
+  const TensorParallel& tp = options.ranks.tp;
+  const int64_t padded = config.padded_vocab(tp.size());
+  const int64_t vocab = config.vocab_size.value_or(padded), h = config.hidden_size;
+  const Init embedding_init = Init::normal(config.embedding_std());
+  const bool tied = !config.untie_embeddings_and_output_weights;
+  if (options.embedding) {
+    embedding_.emplace(vocab, h, embedding_init, padded, tp);
+    embedding_group_.add_child("word_embeddings", *embedding_);
+    if (tied && !options.head) embedding_->weight().set_tied(Parameter::Tied::primary);
+    if (config.has_position_table()) {
+      positions_.emplace(config.max_position_embeddings, h, embedding_init,
+                         replica_in_sequence(tp));
+      embedding_group_.add_child("position_embeddings", *positions_);
+    }
   }
   add_child("embedding", embedding_group_);
   add_child("decoder", decoder_);
-  if (config.untie_embeddings_and_output_weights) {
-    output_.emplace(config.vocab_size.value_or(config.padded_vocab()), config.hidden_size,
-                    Init::normal(config.init_method_std), config.padded_vocab());
+  if (!options.head) return;
+  if (!tied) {
+    output_.emplace(vocab, h, Init::normal(config.init_method_std), padded, tp);
     add_child("output_layer", *output_);
+  } else if (!options.embedding) {
+    output_.emplace(vocab, h, embedding_init, padded, tp);
+    output_->weight().set_tied(Parameter::Tied::copy);
+    embedding_group_.add_child("word_embeddings", *output_);
   }
 }
 
@@ -32,51 +47,64 @@ void GptModel::prepare(Device device, DType dtype, int64_t length, int64_t micro
   device_ = device;
   dtype_ = dtype;
   PurposeScope scope(device.runtime(), Purpose::runtime);
-  rope_.emplace(config_, length, acc_dtype(dtype), device);
+  const TensorParallel& tp = options_.ranks.tp;
+  const HeadCut heads(config_, tp);
+  rope_.emplace(config_, heads.n + heads.g, length, acc_dtype(dtype), device);
   if (!positions_) return;
   PHX_CHECK(length <= config_.max_position_embeddings, "positions up to ", length,
             " are asked for, but --max-position-embeddings is ", config_.max_position_embeddings);
-  std::vector<int64_t> ids(length * micro_batch);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = int64_t(i) / micro_batch;
-  position_ids_ = from_ints(ids, {length, micro_batch}, DType::i64, device);
+  const int64_t rows = tp.sequence_rows(length), first = tp.first_sequence_row(length);
+  std::vector<int64_t> ids(rows * micro_batch);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + int64_t(i) / micro_batch;
+  position_ids_ = from_ints(ids, {rows, micro_batch}, DType::i64, device);
+}
+
+Tensor GptModel::embed(const Tensor& tokens, const ForwardContext& context) {  // [s, b]
+  const TensorParallel& tp = options_.ranks.tp;
+  Tensor x = embedding_->forward(tokens, config_.embedding_scale.value_or(1.0));  // [s/tp, b, h]
+  if (positions_) {
+    PHX_CHECK(tokens.dim(1) <= position_ids_.dim(1), "prepared for ", position_ids_.dim(1),
+              " samples a micro-batch, not ", tokens.dim(1));
+    const Tensor ids = position_ids_.rows(context.first_position, x.dim(0));  // [s/tp, b]
+    x = bias_dropout_add(x, positions_->forward(ids), Tensor(), 0.0, {});     // [s/tp, b, h]
+  }
+  if (context.training && config_.hidden_dropout > 0)
+    x = dropout(x, config_.hidden_dropout, random_site("embedding.dropout", context, tp, x.dim(0)));
+  return x;
 }
 
 Tensor GptModel::hidden(const Tensor& tokens, const ForwardContext& context) {  // [s, b]
   PHX_CHECK(rope_.has_value(), "GptModel::prepare was not called");
-  Tensor x = embedding_.forward(tokens, config_.embedding_scale.value_or(1.0));  // [s, b, h]
-  if (positions_) {
-    PHX_CHECK(tokens.dim(1) <= position_ids_.dim(1), "prepared for ", position_ids_.dim(1),
-              " samples a micro-batch, not ", tokens.dim(1));
-    const Tensor ids = position_ids_.rows(context.first_position, tokens.dim(0));  // [s, b]
-    x = bias_dropout_add(x, positions_->forward(ids), Tensor(), 0.0, {});          // [s, b, h]
-  }
-  if (context.training && config_.hidden_dropout > 0) {
-    x = dropout(x, config_.hidden_dropout,
-                {.seed = context.seed,
-                 .site = site_of("embedding.dropout"),
-                 .step = context.step,
-                 .first_sample = context.first_sample,
-                 .first_position = context.first_position});
-  }
+  return layers(embed(tokens, context), context);
+}
+
+Tensor GptModel::layers(const Tensor& x, const ForwardContext& context) {  // [s/tp, b, h]
   return decoder_.forward(x, *rope_, context);
 }
 
-LmLossOptions GptModel::loss_options() const {
+LmLossOptions GptModel::loss_options() {
   return {.vocab = config_.vocab_size.value_or(0),
-          .logit_softcap = config_.final_logit_softcapping.value_or(0.0)};
+          .logit_softcap = config_.final_logit_softcapping.value_or(0.0),
+          .first_class = output().first_row(),
+          .class_ranks = options_.ranks.tp.size() > 1 ? options_.ranks.tp.group : nullptr};
 }
 
 LmLoss GptModel::loss(const Batch& batch, const Tensor& grad_scale, const ForwardContext& context) {
-  const Tensor x = hidden(batch.tokens, context);  // [s, b, h]
-  const int64_t t = batch.tokens.numel();
+  return head_loss(hidden(batch.tokens, context), batch, grad_scale);
+}
+
+LmLoss GptModel::head_loss(const Tensor& hidden, const Batch& batch,
+                           const Tensor& grad_scale) {       // [s/tp, b, h]
+  const Tensor x = enter_region(hidden, options_.ranks.tp);  // [s, b, h]
+  const int64_t t = batch.labels.numel();
   const Tensor mask = batch.loss_mask.defined() ? batch.loss_mask.reshape({t}) : Tensor();
-  return lm_loss(x.reshape({t, config_.hidden_size}), output_weight().acquire(),
+  return lm_loss(x.reshape({t, config_.hidden_size}), output().weight().acquire(),
                  batch.labels.reshape({t}), mask, grad_scale, loss_options());
 }
 
 Tensor GptModel::logits(const Tensor& hidden) {  // [.., h] -> [t, v]
   GradMode off(hidden.runtime(), false);
-  return lm_logits(hidden.reshape({kOpenDim, config_.hidden_size}), output_weight().acquire(),
+  return lm_logits(hidden.reshape({kOpenDim, config_.hidden_size}), output().weight().acquire(),
                    loss_options());
 }
 

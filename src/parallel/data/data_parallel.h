@@ -1,0 +1,75 @@
+// Ranks that hold the same weights and see different samples. Gradients are plain sums (the loss
+// was divided by the global number of tokens already), bucket by bucket; with a sharded optimizer
+// (ZeRO-1) every rank gets the sum of its piece of each bucket only, updates that piece, and
+// gathers the others' weights.
+//
+// With overlap a bucket is reduced as soon as the last backward of the step has added the last
+// gradient of it. How often a parameter is used in a micro-batch is learned in the first step,
+// which reduces at its end.
+#pragma once
+
+#include <vector>
+
+#include "comm/communicator.h"
+#include "nn/parameter_store.h"
+
+namespace phx {
+
+struct DataParallelOptions {
+  bool shard_optimizer = false;  // --use-distributed-optimizer
+  bool overlap_reduce = false;   // --overlap-grad-reduce
+  bool overlap_gather = false;   // --overlap-param-gather
+};
+
+class DataParallel {
+ public:
+  // ranks null: one rank.
+  DataParallel(ParameterStore& store, Communicator* ranks, const DataParallelOptions& options);
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
+  int rank() const { return ranks_ == nullptr ? 0 : ranks_->rank(); }
+  bool sharded() const { return options_.shard_optimizer && size() > 1; }
+
+  // What this rank updates: all of the flat buffers, or its pieces of the buckets.
+  const std::vector<FlatRange>& owned() const { return owned_; }
+
+  // Around the backward of a step of that many micro-batches. After finish_step the gradients that
+  // this rank owns are sums over all ranks.
+  void begin_step(int64_t micro_batches);
+  void finish_step();
+
+  // After the update: every rank gets the weights that others own. With overlap a weight is waited
+  // for when it is first used.
+  void gather_weights();
+  // Whoever reads the weights without acquiring them calls this before.
+  void wait_for_weights();
+
+ private:
+  void use_done(size_t parameter);
+  void reduce(size_t bucket);
+  void wait_for_bucket(size_t bucket);
+
+  ParameterStore& store_;
+  Communicator* ranks_;
+  DataParallelOptions options_;
+  std::vector<FlatRange> owned_;
+  std::vector<size_t> bucket_of_;  // per parameter
+
+  // The running step.
+  int64_t micro_batches_ = 0;
+  std::vector<int64_t> uses_;           // per parameter, so far
+  std::vector<int64_t> uses_expected_;  // per parameter and micro-batch; empty: not known yet
+  std::vector<int64_t> pending_;        // per bucket: parameters that are still to come
+  std::vector<char> reduced_;           // per bucket
+
+  struct Gather {
+    bool waiting = false;
+    Fence done;
+  };
+  std::vector<Gather> gathers_;  // per bucket
+};
+
+}  // namespace phx

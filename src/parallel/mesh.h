@@ -1,0 +1,58 @@
+// A rank's place among all ranks, and its groups. Handed to whoever needs it: no layer reaches for
+// a global group. A group of one is no group: its pointer is null.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "parallel/pipeline/links.h"
+#include "parallel/rank_grid.h"
+
+namespace phx {
+
+struct MeshOptions {
+  AxisSizes sizes;
+  std::string order = kDefaultOrder;
+  // Tensor-parallel ranks that share a key group (more ranks than groups); 1: none do.
+  int key_sharers = 1;
+  int chunks = 1;  // that a pipeline rank has
+};
+
+class Mesh {
+ public:
+  Mesh() = default;  // one rank
+  // Collective: makes the groups of `world`, in the same order on every rank, and lets each say
+  // hello, so that a rank that is missing is found before anything else is made.
+  Mesh(World& world, const MeshOptions& options);
+
+  const AxisSizes& sizes() const { return options_.sizes; }
+  int rank() const { return rank_; }
+  int size() const { return options_.sizes.world(); }
+  int tp_rank() const { return index("tp"); }
+  int pp_rank() const { return index("pp"); }
+  int dp_rank() const { return index("dp"); }
+  bool first_stage() const { return pp_rank() == 0; }
+  bool last_stage() const { return pp_rank() == sizes().pp - 1; }
+
+  Communicator* world() const { return world_.get(); }
+  Communicator* tp() const { return tp_.get(); }
+  Communicator* dp() const { return dp_.get(); }  // with context parallelism: dp-cp
+  Communicator* key_sharers() const { return key_sharers_.get(); }
+  // First and last stage, which share a tied embedding; null on the stages between.
+  Communicator* embedding() const { return embedding_.get(); }
+  PipelineLinks links() const { return pipeline_ ? pipeline_->links() : PipelineLinks{}; }
+
+ private:
+  int index(const char* axis) const;
+  std::unique_ptr<Communicator> make(World& world, std::vector<int> ranks, const char* name);
+
+  MeshOptions options_;
+  int rank_ = 0;
+  std::unique_ptr<Communicator> world_, tp_, dp_, key_sharers_, embedding_;
+  std::optional<PipelineGroups> pipeline_;
+};
+
+}  // namespace phx

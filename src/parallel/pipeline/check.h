@@ -1,0 +1,25 @@
+// The proof of a schedule before anything runs it. A schedule that passes
+//   - computes every micro-batch on every chunk exactly once: forward, then backward, then, if it
+//     has such steps, weight_backward (a schedule for evaluation has forwards only);
+//   - receives every input before its use and sends every output right after its making;
+//   - names its messages in the same order at both ends of every link;
+//   - never gets stuck, neither with buffered sends nor with sends that wait for their receive
+//     (step_graph.h).
+#pragma once
+
+#include <vector>
+
+#include "parallel/pipeline/schedule.h"
+
+namespace phx {
+
+struct ScheduleReport {
+  // Most (micro-batch, chunk) pairs that were alive at once on each rank: from the forward to the
+  // last step that needs its activations. A chunk holds 1/V of a rank's layers.
+  std::vector<int> peak_alive;
+};
+
+// Throws an Error that names the rank and the step.
+ScheduleReport check_schedule(const Schedule& schedule);
+
+}  // namespace phx

@@ -1,0 +1,201 @@
+#include "train/layout.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/option_rules.h"
+
+namespace phx {
+
+namespace {
+
+class Checker {
+ public:
+  Checker(const LayoutConfig& config, int64_t world)
+      : model_(config.model), ranks_(config.parallel), train_(config.train), world_(world) {}
+
+  Problems run() {
+    check_world();
+    check_tensor_parallel();
+    check_sequence_parallel();
+    check_batch();
+    check_pipeline();
+    return std::move(problems_);
+  }
+
+ private:
+  void add(const char* flag, std::string text, std::string hint) {
+    problems_.push_back({ProblemKind::rule, flag, std::move(text), std::move(hint)});
+  }
+
+  void check_world() {
+    const int64_t copy = model_ranks(ranks_);
+    if (world_ % copy == 0) return;
+    add("--tensor-model-parallel-size",
+        str_cat("there are ", world_, " ranks, which is not a multiple of TP ", tp(), " x PP ",
+                ranks_.pipeline_model_parallel_size, " x CP ", ranks_.context_parallel_size, " = ",
+                copy),
+        nearest_multiples(world_, copy));
+  }
+
+  // `total` things are cut over the tensor-parallel ranks.
+  void check_cut(const char* flag, const char* what, int64_t total) {
+    if (total % tp() == 0) return;
+    std::string sizes;
+    for (int64_t size = 1; size <= total; ++size)
+      if (total % size == 0 && size <= 4 * tp()) sizes += str_cat(sizes.empty() ? "" : ", ", size);
+    add(flag,
+        str_cat(what, " ", total, " is not a multiple of --tensor-model-parallel-size ", tp()),
+        str_cat(nearest_multiples(total, tp()), "; or TP ", sizes));
+  }
+
+  void check_tensor_parallel() {
+    if (tp() == 1) return;
+    check_cut("--num-attention-heads", "--num-attention-heads", model_.num_attention_heads);
+    check_cut("--ffn-hidden-size", "--ffn-hidden-size", model_.ffn_size());
+    if (model_.padded_vocab_size)
+      check_cut("--padded-vocab-size", "--padded-vocab-size", *model_.padded_vocab_size);
+    const int64_t groups = model_.query_groups();
+    if (groups % tp() != 0 && tp() % groups != 0) {
+      add("--num-query-groups",
+          str_cat("--num-query-groups ", groups, " and --tensor-model-parallel-size ", tp(),
+                  ": neither is a multiple of the other"),
+          str_cat(nearest_multiples(groups, tp()), ", or a divisor of ", tp()));
+    } else if (groups < tp() && model_.head_dim() % (tp() / groups) != 0) {
+      add("--num-query-groups",
+          str_cat(tp() / groups, " ranks share each of the ", groups,
+                  " key heads, but --kv-channels ", model_.head_dim(), " is not a multiple of ",
+                  tp() / groups),
+          nearest_multiples(model_.head_dim(), tp() / groups));
+    }
+  }
+
+  void check_sequence_parallel() {
+    if (!ranks_.sequence_parallel) return;
+    if (tp() == 1) {
+      add("--sequence-parallel",
+          "--sequence-parallel cuts the sequence over the tensor-parallel ranks, but "
+          "--tensor-model-parallel-size is 1",
+          "leave it out, or use --tensor-model-parallel-size 2");
+    } else {
+      check_cut("--seq-length", "with --sequence-parallel: --seq-length", model_.seq_length);
+    }
+  }
+
+  void check_batch() {
+    const int64_t dp = data_parallel_size(ranks_, world_), micro = train_.micro_batch_size;
+    if (dp < 1 || micro < 1) return;  // told already
+    const int64_t batch = train_.global_batch(dp);
+    if (batch % (micro * dp) == 0) return;
+    add("--global-batch-size",
+        str_cat("--global-batch-size ", batch, " is not a multiple of --micro-batch-size ", micro,
+                " x data parallel ", dp, " = ", micro * dp),
+        nearest_multiples(batch, micro * dp));
+  }
+
+  void check_pipeline() {
+    const PlacementConfig placement = placement_config(model_, ranks_);
+    const Problems wrong = placement_problems(placement);
+    problems_.insert(problems_.end(), wrong.begin(), wrong.end());
+    if (!wrong.empty()) return;
+    const int chunks = place_layers(placement).chunks;
+    const bool zero_bubble = ranks_.pipeline_schedule == PipelineSchedule::zero_bubble;
+    if (zero_bubble && chunks > 1)
+      add("--pipeline-schedule",
+          str_cat("--pipeline-schedule zb-h1 has one chunk a pipeline rank, not ", chunks),
+          "leave out the virtual stages, or use --pipeline-schedule 1f1b");
+    const int64_t dp = data_parallel_size(ranks_, world_);
+    if (chunks == 1 || zero_bubble || dp < 1 || train_.micro_batch_size < 1 ||
+        train_.global_batch(dp) % (train_.micro_batch_size * dp) != 0)
+      return;
+    const Problems few = interleaving_problems(
+        {.stages = int(ranks_.pipeline_model_parallel_size),
+         .chunks = chunks,
+         .micro_batches = int(train_.num_micro_batches(dp)),
+         .group_size = int(ranks_.microbatch_group_size_per_virtual_pipeline_stage.value_or(0))});
+    problems_.insert(problems_.end(), few.begin(), few.end());
+  }
+
+  int64_t tp() const { return ranks_.tensor_model_parallel_size; }
+
+ public:
+  static PlacementConfig placement_config(const TransformerConfig& model,
+                                          const ParallelConfig& ranks) {
+    const auto whole = [](const std::optional<int64_t>& value) -> std::optional<int> {
+      if (!value) return std::nullopt;
+      return int(*value);
+    };
+    return {.num_layers = int(model.num_layers),
+            .stages = int(ranks.pipeline_model_parallel_size),
+            .chunks = int(ranks.num_virtual_stages_per_pipeline_rank.value_or(1)),
+            .layers_per_chunk = whole(ranks.num_layers_per_virtual_pipeline_stage),
+            .first_stage_layers = whole(ranks.decoder_first_pipeline_num_layers),
+            .last_stage_layers = whole(ranks.decoder_last_pipeline_num_layers),
+            .account_for_embedding = ranks.account_for_embedding_in_pipeline_split,
+            .account_for_loss = ranks.account_for_loss_in_pipeline_split,
+            .layout = ranks.pipeline_model_parallel_layout};
+  }
+
+ private:
+  const TransformerConfig& model_;
+  const ParallelConfig& ranks_;
+  const TrainConfig& train_;
+  int64_t world_;
+  Problems problems_;
+};
+
+}  // namespace
+
+int64_t model_ranks(const ParallelConfig& parallel) {
+  return parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size *
+         parallel.context_parallel_size;
+}
+
+int64_t data_parallel_size(const ParallelConfig& parallel, int64_t world) {
+  return world / model_ranks(parallel);
+}
+
+Problems layout_problems(const LayoutConfig& config, int64_t world) {
+  return Checker(config, world).run();
+}
+
+ScheduleConfig Layout::schedule_config(int64_t micro_batches) const {
+  return {.stages = placement.stages,
+          .chunks = placement.chunks,
+          .micro_batches = int(micro_batches),
+          .group_size = group_size,
+          .receive_ahead = receive_ahead};
+}
+
+Schedule Layout::train_schedule(int64_t micro_batches) const {
+  const ScheduleConfig config = schedule_config(micro_batches);
+  if (config.stages == 1) return one_stage_schedule(config.micro_batches);
+  if (kind == PipelineSchedule::zero_bubble) return zero_bubble_h1(config);
+  return config.chunks > 1 ? interleaved_one_f_one_b(config) : one_f_one_b(config);
+}
+
+Schedule Layout::evaluate_schedule(int64_t micro_batches) const {
+  return forward_only(schedule_config(micro_batches));
+}
+
+Layout make_layout(const LayoutConfig& config, int64_t world) {
+  const Problems problems = layout_problems(config, world);
+  PHX_CHECK(problems.empty(), "this layout cannot be trained\n", format_problems(problems));
+  const ParallelConfig& ranks = config.parallel;
+  const int tp = int(ranks.tensor_model_parallel_size);
+  Layout layout;
+  layout.placement = place_layers(Checker::placement_config(config.model, ranks));
+  layout.mesh = {.sizes = {.tp = tp,
+                           .cp = int(ranks.context_parallel_size),
+                           .dp = int(data_parallel_size(ranks, world)),
+                           .pp = int(ranks.pipeline_model_parallel_size)},
+                 .order = ranks.use_tp_pp_dp_mapping ? kPipelineBeforeData : kDefaultOrder,
+                 .key_sharers = std::max(tp / int(config.model.query_groups()), 1),
+                 .chunks = layout.placement.chunks};
+  layout.kind = ranks.pipeline_schedule;
+  layout.group_size = int(ranks.microbatch_group_size_per_virtual_pipeline_stage.value_or(0));
+  layout.receive_ahead = ranks.overlap_p2p_communication ? 1 : 0;
+  return layout;
+}
+
+}  // namespace phx

@@ -1,0 +1,45 @@
+// What the flags of ranks come to for a world of a given size: the axes of the mesh, which layers a
+// rank holds, in which order a pipeline works. Pure functions of the configs: every rank, the
+// planner and the prover ask here.
+#pragma once
+
+#include "parallel/mesh.h"
+#include "parallel/parallel_config.h"
+#include "parallel/pipeline/placement.h"
+#include "parallel/pipeline/schedule.h"
+#include "train/train_config.h"
+#include "transformer/transformer_config.h"
+
+namespace phx {
+
+struct LayoutConfig {
+  const TransformerConfig& model;
+  const ParallelConfig& parallel;
+  const TrainConfig& train;
+};
+
+// Ranks of one copy of the model: TP x PP x CP.
+int64_t model_ranks(const ParallelConfig& parallel);
+int64_t data_parallel_size(const ParallelConfig& parallel, int64_t world);
+
+// Everything that keeps `world` ranks from training this model, each with the nearest values that
+// work.
+Problems layout_problems(const LayoutConfig& config, int64_t world);
+
+struct Layout {
+  MeshOptions mesh;
+  Placement placement;
+  // Of a step of that many micro-batches a data-parallel rank.
+  Schedule train_schedule(int64_t micro_batches) const;
+  Schedule evaluate_schedule(int64_t micro_batches) const;
+
+  PipelineSchedule kind = PipelineSchedule::one_f_one_b;
+  int group_size = 0, receive_ahead = 1;
+
+ private:
+  ScheduleConfig schedule_config(int64_t micro_batches) const;
+};
+// Throws an Error with all problems.
+Layout make_layout(const LayoutConfig& config, int64_t world);
+
+}  // namespace phx

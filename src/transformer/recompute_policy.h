@@ -1,0 +1,20 @@
+// What is computed again in the backward instead of being kept.
+#pragma once
+
+#include <cstdint>
+
+namespace phx {
+
+struct RecomputePolicy {
+  // Whole layers. uniform: units of num_layers, only their inputs are kept; block: the first
+  // num_layers of each pipeline chunk.
+  enum class Layers : uint8_t { none, uniform, block } layers = Layers::none;
+  int64_t num_layers = 1;
+  // Parts of every layer.
+  bool core_attention = false;
+  bool mlp = false;
+  bool norms = false;       // the input of QKV and fc1, from what was normalised
+  bool activation = false;  // the input of fc2, from fc1's output
+};
+
+}  // namespace phx

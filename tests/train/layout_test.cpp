@@ -1,0 +1,90 @@
+#include "train/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "train/tiny_run.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+
+std::vector<std::string> texts(const RunConfig& config, int64_t world) {
+  std::vector<std::string> lines;
+  for (const Problem& problem : layout_problems(config.layout(), world))
+    lines.push_back(problem.text + " | " + problem.hint);
+  return lines;
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(Layout, TheRanksAreAMultipleOfOneCopyOfTheModel) {
+  RunConfig config = tiny_run();
+  config.parallel.tensor_model_parallel_size = 2;
+  config.train.global_batch_size = 8;
+  EXPECT_EQ(texts(config, 4), Lines{});
+  EXPECT_EQ(texts(config, 5)[0],
+            "there are 5 ranks, which is not a multiple of TP 2 x PP 1 x CP 1 = 2 | 4 and 6 are "
+            "the nearest that are");
+}
+
+TEST(Layout, TheGlobalBatchIsAMultipleOfMicroBatchAndDataRanks) {
+  RunConfig config = tiny_run();  // 6 samples, 2 a micro-batch
+  EXPECT_EQ(texts(config, 3), Lines{});
+  EXPECT_EQ(texts(config, 2),
+            Lines{"--global-batch-size 6 is not a multiple of --micro-batch-size 2 x data parallel "
+                  "2 = 4 | 4 and 8 are the nearest that are"});
+}
+
+TEST(Layout, TensorRanksDivideHeadsAndWidths) {
+  RunConfig config = tiny_run();
+  config.parallel.tensor_model_parallel_size = 3;
+  const Lines lines = texts(config, 3);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0],
+            "--num-attention-heads 4 is not a multiple of --tensor-model-parallel-size 3 | 3 and 6 "
+            "are the nearest that are; or TP 1, 2, 4");
+  EXPECT_EQ(lines[1],
+            "--num-query-groups 2 and --tensor-model-parallel-size 3: neither is a multiple of the "
+            "other | 3 is the nearest that is, or a divisor of 3");
+}
+
+TEST(Layout, SequenceParallelismNeedsTensorRanksThatDivideTheSequence) {
+  RunConfig config = tiny_run();
+  config.parallel.sequence_parallel = true;
+  EXPECT_EQ(texts(config, 1),
+            Lines{"--sequence-parallel cuts the sequence over the tensor-parallel ranks, but "
+                  "--tensor-model-parallel-size is 1 | leave it out, or use "
+                  "--tensor-model-parallel-size 2"});
+  config.parallel.tensor_model_parallel_size = 2;
+  config.model.seq_length = 23;
+  EXPECT_EQ(texts(config, 2).size(), 1u);
+}
+
+TEST(Layout, StagesShareTheLayersAndInterleavingNeedsMicroBatches) {
+  RunConfig config = tiny_run();  // 3 layers
+  config.parallel.pipeline_model_parallel_size = 2;
+  EXPECT_EQ(texts(config, 2).size(), 1u) << "3 layers on 2 stages";
+  config.model.num_layers = 4;
+  EXPECT_EQ(texts(config, 2), Lines{});
+  config.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  EXPECT_EQ(texts(config, 2).size(), 1u) << "3 micro-batches in groups of 2";
+  config.train.global_batch_size = 8;
+  EXPECT_EQ(texts(config, 2), Lines{});
+  config.parallel.pipeline_schedule = PipelineSchedule::zero_bubble;
+  EXPECT_EQ(texts(config, 2),
+            Lines{"--pipeline-schedule zb-h1 has one chunk a pipeline rank, not 2 | leave out the "
+                  "virtual stages, or use --pipeline-schedule 1f1b"});
+}
+
+TEST(Layout, EverythingWrongIsToldAtOnce) {
+  RunConfig config = tiny_run();
+  config.parallel.tensor_model_parallel_size = 3;
+  config.parallel.sequence_parallel = true;
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.model.seq_length = 25;
+  EXPECT_GE(texts(config, 7).size(), 5u);
+}
+
+}  // namespace
+}  // namespace phx
