@@ -110,9 +110,8 @@ void NcclWatch::leave(Handle group, Leave how) {
     group->enqueued = group->recorded = 0;
     group->marked = false;
   }
-  // In good order NCCL flushes what is under way. When an exception passes, the others may not
-  // come.
-  if (comm != nullptr && std::uncaught_exceptions() > 0)
+  // When something failed the others may not come to flush with us.
+  if (comm != nullptr && (how == Leave::in_error || std::uncaught_exceptions() > 0))
     (void)nccl_.ncclCommAbort(comm);
   else if (comm != nullptr)
     (void)nccl_.ncclCommDestroy(comm);
