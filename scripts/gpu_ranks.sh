@@ -34,6 +34,8 @@ train() {  # name, ranks, flags...
 train one 1
 train tp2 2 --tensor-model-parallel-size 2
 train tp2_sp 2 --tensor-model-parallel-size 2 --sequence-parallel
+train tp2_sp_overlap 2 --tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap
+train tp2_overlap 2 --tensor-model-parallel-size 2 --tp-comm-overlap
 train tp4_sp 4 --tensor-model-parallel-size 4 --sequence-parallel
 train pp2 2 --pipeline-model-parallel-size 2
 train pp2_vpp2 2 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2

@@ -97,7 +97,9 @@ BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> 
 
 std::vector<std::unique_ptr<GptModel>> make_chunks(const RunConfig& run, const Layout& layout,
                                                    const Mesh& mesh) {
-  const ModelRanks ranks{.tp = {.group = mesh.tp(), .sequence = run.parallel.sequence_parallel},
+  const ModelRanks ranks{.tp = {.group = mesh.tp(),
+                                .sequence = run.parallel.sequence_parallel,
+                                .overlap = run.parallel.tp_comm_overlap},
                          .key_sharers = mesh.key_sharers()};
   std::vector<std::unique_ptr<GptModel>> chunks;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
