@@ -147,11 +147,12 @@ std::string largest_line(const RunPlan& plan, ByteUnits units) {
 std::string libraries_line(const Budget& budget, ByteUnits units) {
   std::string text = fmt::format("libraries take about {}", bytes_text(budget.libraries, units));
   if (!budget.estimated) return text + ", as given";
+  text += " more (estimate: 1 GiB for CUDA's context, kernels, cuBLASLt and cuDNN";
+  if (budget.groups == 0) return text + ")";
   return text + fmt::format(
-                    " more (estimate: 1 GiB for CUDA's context, kernels, cuBLASLt and "
-                    "cuDNN, 0.5 GiB for each of {} groups of\n  ranks; users report 1.6 GB "
-                    "with one NCCL group, 6 GB with three or more: github.com/NVIDIA/nccl "
-                    "issue 864)",
+                    ", and 0.5 GiB for each\n  of {} groups of ranks; users report 1.6 GB "
+                    "with one NCCL group, 6 GB with three or more: "
+                    "github.com/NVIDIA/nccl/issues/864)",
                     budget.groups);
 }
 
@@ -205,15 +206,14 @@ int plan_and_print(const RunConfig& config, int world, const PlanFlags& flags) {
   }
   if (!result.fits)
     std::cout << trials_text(
-        try_remedies(config, world, {.plan = options, .device_bytes = budget.allocator()},
+        try_remedies(config, plan, {.plan = options, .device_bytes = budget.allocator()},
                      [&](const std::string& remedy) { terminal.set_status("trying " + remedy); }),
         budget, units);
   terminal.clear_status();
   std::cout << "\n" << communication_of_ranks(plan, units) << flops_of_step(config, plan);
   if (!flags.svg.empty()) {
     const std::string heading = plan_heading(config, plan, flags.device());
-    write_file(flags.svg, draw_memory(plan, {.title = "Memory of a rank at the peak of a step: " +
-                                                      heading.substr(0, heading.find('\n')),
+    write_file(flags.svg, draw_memory(plan, {.title = heading.substr(0, heading.find('\n')),
                                              .device_bytes = budget.allocator()}));
     std::cout << flags.svg << ": drawn\n";
   }
@@ -238,6 +238,8 @@ int run_plan(std::span<const std::string> args) {
     std::cerr << format_problems(problems);
     return kExitUsage;
   }
+  if (run.options.train.fp64 && flags.target == PlanTarget::cuda)
+    throw UsageError("--fp64: no GPU kernel computes in doubles\n  hint: --target cpu");
   if (!run.options.model.padded_vocab_size)
     throw UsageError("--vocab-size is required: no tokenizer is read for a plan");
   const RunConfig config = run_config(run.options);

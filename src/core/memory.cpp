@@ -72,7 +72,13 @@ void* Allocator::from_source(int64_t bytes) {
 }
 
 Block Allocator::from_cache(int64_t bytes, Purpose purpose, uint8_t stream) {
-  Block block{.bytes = bytes, .reserved = size_class(bytes), .purpose = purpose, .stream = stream};
+  // What is made once and stays is taken as it is: there is nobody to share its block with.
+  const bool stays =
+      purpose == Purpose::weights || purpose == Purpose::gradients || purpose == Purpose::optimizer;
+  Block block{.bytes = bytes,
+              .reserved = stays ? bytes : size_class(bytes),
+              .purpose = purpose,
+              .stream = stream};
   auto& bin = free_[{block.reserved, stream}];
   if (!bin.empty()) {
     block.data = bin.back();

@@ -85,12 +85,15 @@ constexpr MakeRemedy kMoreCuts[] = {more_tensor_parallel, more_pipeline};
 
 class Tryer {
  public:
-  Tryer(const RunConfig& config, int world, const TrialOptions& options,
+  Tryer(const RunConfig& config, const RunPlan& plan, const TrialOptions& options,
         const std::function<void(const std::string&)>& progress)
-      : config_(config), world_(world), options_(options), progress_(progress) {}
+      : config_(config),
+        world_(plan.layout.mesh.sizes.world()),
+        flops_(plan.flops()),
+        options_(options),
+        progress_(progress) {}
 
   std::vector<Trial> run() {
-    base_flops_ = plan_run(config_, world_, options_.plan).flops();
     bool fits = false;
     for (const MakeRemedy make : kOnTheSameRanks) fits |= attempt(make(config_, world_));
     for (const MakeRemedy make : kMoreCuts) fits |= attempt(make(config_, world_));
@@ -109,7 +112,7 @@ class Tryer {
     const RunPlan plan = plan_run(remedy->config, remedy->world, options_.plan);
     trials_.push_back(
         {.flags = remedy->flags,
-         .added_flops = plan.flops() / base_flops_ - 1,
+         .added_flops = plan.flops() / flops_ - 1,
          .taken = plan.largest().memory.reserved,
          .fits = fit(remedy->config, plan, options_.plan.target, options_.device_bytes).fits});
     return trials_.back().fits;
@@ -128,17 +131,18 @@ class Tryer {
 
   const RunConfig& config_;
   int world_;
+  double flops_;
   const TrialOptions& options_;
   const std::function<void(const std::string&)>& progress_;
-  double base_flops_ = 0;
   std::vector<Trial> trials_;
 };
 
 }  // namespace
 
-std::vector<Trial> try_remedies(const RunConfig& config, int world, const TrialOptions& options,
+std::vector<Trial> try_remedies(const RunConfig& config, const RunPlan& plan,
+                                const TrialOptions& options,
                                 const std::function<void(const std::string&)>& progress) {
-  return Tryer(config, world, options, progress).run();
+  return Tryer(config, plan, options, progress).run();
 }
 
 }  // namespace phx

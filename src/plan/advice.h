@@ -20,8 +20,10 @@ struct TrialOptions {
   int64_t device_bytes = 0;  // that the allocator may take: the GPU's without the libraries'
 };
 
-// Each remedy alone; where none suffices, all those together that need no more ranks.
-std::vector<Trial> try_remedies(const RunConfig& config, int world, const TrialOptions& options,
+// `plan` is of `config`. Each remedy alone; where none suffices, all those together that need no
+// more ranks.
+std::vector<Trial> try_remedies(const RunConfig& config, const RunPlan& plan,
+                                const TrialOptions& options,
                                 const std::function<void(const std::string& flags)>& progress = {});
 
 }  // namespace phx

@@ -102,7 +102,7 @@ class Drawing {
   void device() {
     add("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
         "stroke-dasharray=\"5 4\"/>"
-        "<text x=\"{0:.1f}\" y=\"{4:.1f}\" text-anchor=\"middle\">the device has {5}</text>\n",
+        "<text x=\"{0:.1f}\" y=\"{4:.1f}\" text-anchor=\"middle\">a rank has {5}</text>\n",
         x(picture_.device_bytes), kTop - 6, bottom_, kInk, bottom_ + 34,
         format_bytes(picture_.device_bytes));
   }

@@ -1,7 +1,5 @@
 #include "plan/rank_plan.h"
 
-#include <set>
-
 namespace phx {
 
 namespace {
@@ -9,6 +7,16 @@ namespace {
 // Two equal steps are recorded, the third is replayed. With --overlap-grad-reduce the first one is
 // like no other: how often a parameter is used is learned in it.
 constexpr int kMostSteps = 5;
+
+int num_groups(const Mesh& mesh) {
+  const PipelineLinks links = mesh.links();
+  int groups = 0;
+  for (const Communicator* group :
+       {mesh.world(), mesh.tp(), mesh.dp(), mesh.key_sharers(), mesh.embedding(), links.forward_in,
+        links.forward_out, links.backward_in, links.backward_out})
+    if (group != nullptr) ++groups;
+  return groups;
+}
 
 }  // namespace
 
@@ -19,11 +27,7 @@ RankPlan plan_rank(const RunConfig& config, int world, int rank, const PlanOptio
                    .deterministic = config.train.deterministic_mode});
   MetaWorld ranks(rank, world);
   const Mesh mesh(ranks, make_layout(config.layout(), world).mesh);
-  RankPlan plan{.rank = rank};
-  std::set<std::string> groups;
-  for (const auto& [key, traffic] : ranks.traffic()) groups.insert(key.first);
-  plan.groups = int(groups.size());
-
+  RankPlan plan{.rank = rank, .groups = num_groups(mesh)};
   Session session(config, Sources::made_up(config), runtime.device(), mesh);
   for (int i = 0; i < kMostSteps && runtime.allocator().report().replayed_steps == 0; ++i) {
     ranks.reset_traffic();

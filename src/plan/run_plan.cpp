@@ -1,7 +1,9 @@
 #include "plan/run_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "base/error.h"
@@ -49,18 +51,23 @@ RunPlan plan_run(const RunConfig& config, int world, const PlanOptions& options,
 }
 
 Fit fit(const RunConfig& config, const RunPlan& plan, DeviceKind target, int64_t device_bytes) {
-  Fit fit{.stage = plan.largest_stage()};
-  const int world = plan.layout.mesh.sizes.world();
-  for (size_t stage = 0; stage < plan.stages.size(); ++stage) {
-    const RankPlan& rank = plan.stages[stage];
-    if (rank.memory.peak_reserved <= device_bytes) continue;
+  std::vector<int> order(plan.stages.size());  // the largest first
+  std::iota(order.begin(), order.end(), 0);
+  const auto memory = [&](int stage) -> const MemoryReport& {
+    return plan.stages[size_t(stage)].memory;
+  };
+  std::ranges::stable_sort(order, std::greater(), [&](int i) { return memory(i).reserved; });
+  Fit fit{.stage = order[0]};
+  for (const int stage : order) {
+    if (memory(stage).peak_reserved <= device_bytes) continue;
     try {
       const RankPlan squeezed =
-          plan_rank(config, world, rank.rank, {.target = target, .device_bytes = device_bytes});
+          plan_rank(config, plan.layout.mesh.sizes.world(), plan.stages[size_t(stage)].rank,
+                    {.target = target, .device_bytes = device_bytes});
       fit.early_steps_tight = true;
       if (!squeezed.divergence.empty()) fit.stays_with_cache = squeezed.divergence;
     } catch (const OutOfMemory&) {
-      return {.fits = false, .stage = int(stage)};
+      return {.fits = false, .stage = stage};
     }
   }
   return fit;

@@ -157,8 +157,9 @@ TEST(RunPlan, TheLargestKnownModelIsPlannedInSeconds) {
 
 TEST(Remedies, AreTheNumbersOfPlanningAgainWithTheFlag) {
   RunConfig config = countable_run();
-  const int64_t taken = plan_run(config, 4, {}).largest().memory.reserved;
-  const auto trials = try_remedies(config, 4, {.plan = {}, .device_bytes = taken / 2});
+  const RunPlan plan = plan_run(config, 4, {});
+  const int64_t taken = plan.largest().memory.reserved;
+  const auto trials = try_remedies(config, plan, {.plan = {}, .device_bytes = taken / 2});
   config.parallel.use_distributed_optimizer = true;
   ASSERT_FALSE(trials.empty());
   EXPECT_EQ(trials[0].flags, "--use-distributed-optimizer");
@@ -198,7 +199,7 @@ TEST(PlanPicture, HasABarForEveryKindOfRank) {
   const std::string svg =
       draw_memory(plan_run(config, 2, {}), {.title = "two stages", .device_bytes = 1 << 30});
   for (const char* part : {"two stages", ">stage 0<", ">stage 1<",
-                           "<title>optimizer: ", "the device has 1.00 GiB", "</svg>"})
+                           "<title>optimizer: ", "a rank has 1.00 GiB", "</svg>"})
     EXPECT_THAT(svg, HasSubstr(part));
 }
 
