@@ -23,3 +23,8 @@ target_compile_definitions(phx_cli PRIVATE PHX_VERSION="${PROJECT_VERSION}")
 add_executable(phalanx src/cli/main.cpp)
 target_link_libraries(phalanx PRIVATE phx_cli)
 install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+if(TARGET cli_test)  # runs the program as users do
+  add_dependencies(cli_test phalanx)
+  target_compile_definitions(cli_test PRIVATE PHX_BINARY="$<TARGET_FILE:phalanx>")
+endif()

@@ -242,10 +242,7 @@ int run_plan(std::span<const std::string> args) {
     throw UsageError("--fp64: no GPU kernel computes in doubles\n  hint: --target cpu");
   if (!run.options.model.padded_vocab_size)
     throw UsageError("--vocab-size is required: no tokenizer is read for a plan");
-  const RunConfig config = run_config(run.options);
-  const int64_t world = flags.world_size.value_or(
-      run.options.parallel.local_ranks.value_or(model_ranks(run.options.parallel)));
-  return plan_and_print(config, int(world), flags);
+  return plan_and_print(run_config(run.options), int(run.world), flags);
 }
 
 }  // namespace phx

@@ -187,6 +187,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   note_idle(set, result.options, result.report);
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(model_ranks(result.options.parallel)));
+  result.world = ranks;
   if (result.report.ok()) {
     const Problems layout = layout_problems(
         {result.options.model, result.options.parallel, result.options.train}, ranks);

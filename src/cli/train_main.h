@@ -1,7 +1,10 @@
 // From checked options to a trained model.
 #pragma once
 
+#include <optional>
+
 #include "cli/pretrain_options.h"
+#include "comm/launch_environment.h"
 #include "core/runtime.h"
 #include "train/session.h"
 
@@ -12,6 +15,7 @@ RuntimeOptions runtime_options(const TrainConfig& train);
 
 RunConfig run_config(const PretrainOptions& options);
 
-int train_main(const PretrainOptions& options);  // returns an exit code
+// `launch`: who started this process as one of several ranks, if anybody did. Returns an exit code.
+int train_main(const PretrainOptions& options, const std::optional<LaunchEnvironment>& launch);
 
 }  // namespace phx

@@ -131,12 +131,13 @@ int64_t bucket_elements(const ParallelConfig& parallel, int64_t data_ranks) {
 
 StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
   const int64_t data_ranks = mesh.sizes().dp;
-  StoreOptions options{.dtype = model_dtype(run.train.precision()),
-                       .seed = uint64_t(run.train.seed),
-                       .also_decays = decays_beside_matrices(run.optim),
-                       .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
-                       .bucket_elements = bucket_elements(run.parallel, data_ranks),
-                       .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks : 1};
+  StoreOptions options{
+      .dtype = model_dtype(run.train.precision()),
+      .seed = uint64_t(run.train.seed),
+      .also_decays = decays_beside_matrices(run.optim),
+      .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
+      .bucket_elements = bucket_elements(run.parallel, data_ranks),
+      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks : 1};
   if (run.parallel.grad_reduce_in_bf16) options.gradients_in = DType::bf16;
   return options;
 }
@@ -196,8 +197,10 @@ Sources Sources::made_up(const RunConfig& config) {
   return sources;
 }
 
-Session::Session(const RunConfig& run, Device device)
-    : Session(run, Sources(run), device, one_rank()) {}
+Session::Session(const RunConfig& run, Device device) : Session(run, Sources(run), device) {}
+
+Session::Session(const RunConfig& run, const Sources& sources, Device device)
+    : Session(run, sources, device, one_rank()) {}
 
 Session::Session(const RunConfig& run, const Sources& sources, Device device, const Mesh& ranks)
     : config(run),

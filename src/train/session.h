@@ -48,6 +48,7 @@ struct Sources {
 // A rank's share of a run. `mesh` outlives it.
 struct Session {
   Session(const RunConfig& config, Device device);  // one rank
+  Session(const RunConfig& config, const Sources& sources, Device device);
   Session(const RunConfig& config, const Sources& sources, Device device, const Mesh& mesh);
 
   GptModel& model() { return *chunks.at(0); }  // of one rank: all of it

@@ -74,6 +74,7 @@ void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_
 void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
                     const StepSettings& settings) {
   Runtime& runtime = parts_.store.weights().runtime();
+  if (!warm_) warm_up(work);
   const Schedule& plan = schedule("train", micro_batches);
   PlannedStep planned(runtime, "train", micro_batches);
   begin(tokens, settings);
@@ -98,6 +99,32 @@ void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
   parts_.optimizer.update(scalars_, settings.sticky_skip);
   parts_.data_parallel.gather_weights();
   scalars_.publish();
+}
+
+// On a GPU the first launch of a kernel loads it, which may wait for everything that runs: also for
+// a message that waits for its peer, who may wait for us. So where messages are under way while a
+// stage computes, it has computed once before.
+void TrainStep::warm_up(const StageWork& work) {
+  warm_ = true;
+  const PipelineLinks links = parts_.mesh.links();
+  const Communicator* link = links.forward_in != nullptr ? links.forward_in : links.forward_out;
+  if (link == nullptr || !link->asynchronous()) return;
+  StageWork rehearsal = work;
+  rehearsal.context = {.seed = seed_, .step = 0};
+  rehearsal.grad_scale = grad_scale_;
+  kernels::fill(grad_scale_, 1.0);
+  parts_.store.begin_step();
+  parts_.data_parallel.begin_step(1);
+  parts_.stage.begin(std::move(rehearsal));
+  const Device device = parts_.store.weights().device();
+  for (int chunk = 0; chunk < parts_.layout.placement.chunks; ++chunk) {
+    const MessageSpec message = parts_.stage.message(0);
+    Tensor input = zeros(message.shape, message.dtype, device), dy = input;
+    parts_.stage.forward(0, chunk, input);
+    parts_.stage.backward(0, chunk, dy, /*defer_weights=*/false);
+  }
+  parts_.stage.begin({});
+  device.runtime().synchronize();
 }
 
 void TrainStep::begin(int64_t tokens, const StepSettings& settings) {

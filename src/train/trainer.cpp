@@ -123,15 +123,16 @@ void Trainer::iterate() {
   const int64_t under_way = enqueued_ - state_.iteration;
   session_.train_batches.load(state_.consumed_samples + under_way * gbs);
   const int64_t scheduled = state_.scheduled_samples + under_way * gbs;
-  session_.step.run(session_.train_batches,
-                    {.iteration = enqueued_ + 1,
-                     .update = state_.updates + under_way + 1,
-                     .lr = learning_rate(session_.config.optim, lengths_, scheduled),
-                     .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
-                     .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
-                     .loss_scale = scaler_.scale(),
-                     .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
-                     .stop_vote = stop_vote()});
+  session_.step.run(
+      session_.train_batches,
+      {.iteration = enqueued_ + 1,
+       .update = state_.updates + under_way + 1,
+       .lr = learning_rate(session_.config.optim, lengths_, scheduled),
+       .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
+       .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
+       .loss_scale = scaler_.scale(),
+       .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
+       .stop_vote = stop_vote()});
   ++enqueued_;
 }
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "comm/thread_world.h"
-#include "optim/schedule.h"
 
 namespace phx {
 
@@ -74,34 +73,47 @@ RunConfig on_one_rank(const RunConfig& config, int world) {
   // One rank's batch is the global batch of all.
   one.train.global_batch_size =
       config.train.global_batch(data_parallel_size(config.parallel, world));
+  one.train.recompute_granularity = {};
+  one.train.recompute_method = {};
+  one.train.recompute_num_layers = {};
+  one.train.recompute_modules = {};
   return one;
 }
 
-LayoutOutcome run_layout(const RunConfig& config, int world, int steps) {
+LayoutOutcome run_layout(const RunConfig& config, int world, const LayoutRun& run) {
+  return run_layout(config, Sources(config), world, run);
+}
+
+LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int world,
+                         const LayoutRun& run) {
   const Layout layout = make_layout(config.layout(), world);
-  const Sources sources(config);
   const int64_t batch = config.train.global_batch(data_parallel_size(config.parallel, world));
   LayoutOutcome outcome;
+  outcome.steps.resize(size_t(run.steps));
   Collector collector(outcome);
   run_thread_ranks(world, {}, [&](World& ranks) {
     Runtime runtime({.kind = DeviceKind::cpu, .threads = 1});
     const Mesh mesh(ranks, layout.mesh);
     Session session(config, sources, runtime.device(), mesh);
-    for (int64_t i = 0; i < steps; ++i) {
+    for (int64_t i = 0; i < run.steps; ++i) {
+      StepOutcome& step = outcome.steps[size_t(i)];
       session.train_batches.load(i * batch);
       session.step.run(session.train_batches, {.iteration = i + 1,
                                                .update = i + 1,
                                                .lr = config.optim.lr.value_or(1e-3),
+                                               .decoupled_lr = config.optim.decoupled_lr,
                                                .weight_decay = config.optim.weight_decay});
       const StepResults results = session.step.collect();
-      if (mesh.rank() == 0)
-        outcome.steps.push_back(
-            {.loss = results.loss_sum / results.tokens, .grad_norm = results.grad_norm});
+      if (mesh.rank() == 0) {
+        step.loss = results.loss_sum / results.tokens;
+        step.grad_norm = results.grad_norm;
+      }
+      if (run.keep_gradients)
+        collector.add(step.gradients, session.store, session.store.gradients(),
+                      session.data_parallel.owned());
     }
     session.data_parallel.wait_for_weights();
     const FlatRange all = session.store.all();
-    collector.add(outcome.gradients, session.store, session.store.gradients(),
-                  session.data_parallel.owned());
     collector.add(outcome.weights, session.store, session.store.weights(), {&all, 1});
   });
   return outcome;

@@ -15,24 +15,32 @@ struct GlobalTensor {
   std::vector<double> values;  // in global order
   int64_t missing = 0;         // elements that no rank holds
 };
-using GlobalTensors = std::map<std::string, GlobalTensor>;
+using GlobalTensors = std::map<std::string, GlobalTensor>;  // by parameter
 
 struct StepOutcome {
   double loss = 0, grad_norm = 0;
+  GlobalTensors gradients;  // before clipping
 };
 
 struct LayoutOutcome {
   std::vector<StepOutcome> steps;
-  GlobalTensors gradients;  // of the last step, before clipping
-  GlobalTensors weights;    // after the last step
+  GlobalTensors weights;  // after the last step
   // The largest difference between two ranks that hold the same element of a weight or gradient.
   double between_replicas = 0;
   std::vector<std::string> between_replicas_in;  // names with a difference
 };
 
-// `steps` steps from the initial weights, on `world` ranks. The layout is the config's.
-LayoutOutcome run_layout(const RunConfig& config, int world, int steps);
-// The same tokens, micro-batches and options on one rank.
+struct LayoutRun {
+  int steps = 2;
+  bool keep_gradients = true;  // false: losses, norms and weights only
+};
+
+// Some steps from the initial weights, on `world` ranks. The layout is the config's.
+LayoutOutcome run_layout(const RunConfig& config, int world, const LayoutRun& run = {});
+// The same from given sources, for many runs on the same data.
+LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int world,
+                         const LayoutRun& run = {});
+// The same tokens, micro-batches and model on one rank, with nothing recomputed.
 RunConfig on_one_rank(const RunConfig& config, int world);
 
 // max |a - b| / max |b|.

@@ -3,92 +3,84 @@
 #include <gtest/gtest.h>
 
 #include "train/tiny_run.h"
+#include "verify/parity.h"
 
 namespace phx {
 namespace {
 
 using namespace phx::testing;
 
-RunConfig proof_run() {
+RunConfig two_by_two() {
   RunConfig config = tiny_run();
   config.train.fp64 = true;
-  config.model.num_layers = 4;
+  config.parallel.tensor_model_parallel_size = 2;
   config.train.micro_batch_size = 1;
-  config.train.global_batch_size = 8;
+  config.train.global_batch_size = 4;
   return config;
 }
 
-void expect_same(const RunConfig& config, int world) {
-  const LayoutOutcome one = run_layout(on_one_rank(config, world), 1, 2);
-  const LayoutOutcome many = run_layout(config, world, 2);
-  ASSERT_EQ(many.steps.size(), 2u);
-  for (size_t i = 0; i < 2; ++i) {
-    EXPECT_NEAR(many.steps[i].loss, one.steps[i].loss, 1e-10 * one.steps[i].loss);
-    EXPECT_NEAR(many.steps[i].grad_norm, one.steps[i].grad_norm, 1e-10 * one.steps[i].grad_norm);
+TEST(LayoutRun, OneRankHasTheBatchOfAllAndRecomputesNothing) {
+  RunConfig config = two_by_two();
+  config.train.global_batch_size = {};
+  config.train.recompute_granularity = RecomputeGranularity::full;
+  config.train.recompute_method = RecomputeMethod::block;
+  config.train.recompute_num_layers = 2;
+  const RunConfig one = on_one_rank(config, 8);
+  EXPECT_EQ(one.train.global_batch_size, 4);
+  EXPECT_EQ(model_ranks(one.parallel), 1);
+  EXPECT_EQ(recompute_policy(one.train).layers, RecomputePolicy::Layers::none);
+}
+
+TEST(LayoutRun, PutsTensorsTogetherFromAllRanks) {
+  const RunConfig config = two_by_two();
+  const LayoutOutcome many = run_layout(config, 4, {.steps = 1});
+  const LayoutOutcome one = run_layout(on_one_rank(config, 4), 1, {.steps = 1});
+  ASSERT_EQ(many.weights.size(), one.weights.size());
+  for (const auto& [name, tensor] : one.weights) {
+    EXPECT_EQ(many.weights.at(name).values.size(), tensor.values.size()) << name;
+    EXPECT_EQ(many.weights.at(name).missing, 0) << name;
+    EXPECT_EQ(many.steps[0].gradients.at(name).missing, 0) << name;
   }
-  ASSERT_EQ(many.gradients.size(), one.gradients.size());
-  for (const auto& [name, tensor] : one.gradients) {
-    ASSERT_TRUE(many.gradients.contains(name)) << name;
-    EXPECT_EQ(many.gradients.at(name).missing, 0) << name;
-    EXPECT_LE(relative_error(many.gradients.at(name).values, tensor.values), 1e-10) << name;
-    EXPECT_LE(relative_error(many.weights.at(name).values, one.weights.at(name).values), 1e-10)
-        << name;
-  }
-  EXPECT_EQ(many.between_replicas, 0);
+  EXPECT_EQ(one.weights.at("embedding.word_embeddings.weight").values.size(), 61u * 32u);
 }
 
-TEST(LayoutRun, TensorParallel) {
-  RunConfig config = proof_run();
-  config.parallel.tensor_model_parallel_size = 2;
-  expect_same(config, 2);
+TEST(Parity, NamesWhatDiffers) {
+  const GlobalTensor small{.values = {1, -4}, .missing = 0};
+  LayoutOutcome one{.steps = {{.loss = 2, .grad_norm = 1, .gradients = {{"w", small}}}},
+                    .weights = {{"w", small}},
+                    .between_replicas_in = {}};
+  EXPECT_EQ(compare(one, one).faults(), std::vector<std::string>{});
+  EXPECT_EQ(compare(one, one).worst(), 0);
+
+  LayoutOutcome many = one;
+  many.steps[0].gradients["w"].values[0] = 1.5;
+  many.weights["w"].missing = 1;
+  many.steps[0].loss = 2.5;
+  many.between_replicas = 0.25;
+  many.between_replicas_in = {"w"};
+  const Parity parity = compare(many, one);
+  EXPECT_EQ(parity.worst(ParityEntry::Kind::gradient, 1), 0.125);  // 0.5 of 4
+  EXPECT_EQ(parity.worst(), 0.25);
+  EXPECT_EQ(parity.faults(), (std::vector<std::string>{
+                                 "loss of step 1 differs by 2.5e-01 of its largest value",
+                                 "gradient of w in step 1 differs by 1.2e-01 of its largest value",
+                                 "w after step 1: no rank holds 1 of its elements",
+                                 "w: ranks that hold the same elements differ, by up to 2.5e-01"}));
 }
 
-TEST(LayoutRun, SequenceParallel) {
-  RunConfig config = proof_run();
-  config.parallel.tensor_model_parallel_size = 2;
-  config.parallel.sequence_parallel = true;
-  expect_same(config, 2);
-}
-
-TEST(LayoutRun, MoreTensorRanksThanKeyGroups) {
-  RunConfig config = proof_run();
-  config.parallel.tensor_model_parallel_size = 4;
-  config.parallel.sequence_parallel = true;
-  expect_same(config, 4);
-}
-
-TEST(LayoutRun, Pipeline) {
-  RunConfig config = proof_run();
-  config.parallel.pipeline_model_parallel_size = 2;
-  expect_same(config, 2);
-  config.parallel.num_virtual_stages_per_pipeline_rank = 2;
-  expect_same(config, 2);
-  config.parallel.num_virtual_stages_per_pipeline_rank = {};
-  config.parallel.pipeline_schedule = PipelineSchedule::zero_bubble;
-  expect_same(config, 2);
-}
-
-TEST(LayoutRun, DataParallel) {
-  RunConfig config = proof_run();
-  expect_same(config, 2);
-  config.parallel.overlap_grad_reduce = true;
-  config.parallel.ddp_bucket_size = 3000;
-  expect_same(config, 2);
-  config.parallel.use_distributed_optimizer = true;
-  expect_same(config, 4);
-  config.parallel.overlap_param_gather = true;
-  expect_same(config, 2);
-}
-
-TEST(LayoutRun, Everything) {
-  RunConfig config = proof_run();
-  config.parallel.tensor_model_parallel_size = 2;
-  config.parallel.sequence_parallel = true;
-  config.parallel.pipeline_model_parallel_size = 2;
-  config.parallel.use_distributed_optimizer = true;
-  config.parallel.overlap_grad_reduce = true;
-  config.parallel.overlap_param_gather = true;
-  expect_same(config, 8);
+TEST(Parity, ANanAndAMissingParameterAreTheWorst) {
+  const GlobalTensor small{.values = {1, -4}, .missing = 0};
+  LayoutOutcome one{
+      .steps = {{.loss = 2, .grad_norm = 1, .gradients = {{"v", small}, {"w", small}}}},
+      .weights = {},
+      .between_replicas_in = {}};
+  LayoutOutcome many = one;
+  many.steps[0].gradients["w"].values[1] = std::nan("");
+  many.steps[0].gradients.erase("v");
+  EXPECT_EQ(
+      compare(many, one).faults(),
+      (std::vector<std::string>{"gradient of v in step 1: no rank holds 2 of its elements",
+                                "gradient of w in step 1 differs by nan of its largest value"}));
 }
 
 }  // namespace
