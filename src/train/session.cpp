@@ -185,6 +185,20 @@ Sources::Sources(const RunConfig& config) {
   test = part(Split::test);
 }
 
+Sources Sources::made_up(const RunConfig& config) {
+  const int64_t vocab = vocabulary(config.model);
+  const auto shares = config.data.split_shares();
+  const auto part = [&](Split split, bool of_mock) -> std::shared_ptr<const SampleSource> {
+    if (config.data.mock_data ? !of_mock : shares[size_t(split)] <= 0) return nullptr;
+    return std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
+  };
+  Sources sources;
+  sources.train = part(Split::train, /*of_mock=*/true);
+  sources.valid = part(Split::valid, /*of_mock=*/true);
+  sources.test = part(Split::test, /*of_mock=*/false);
+  return sources;
+}
+
 Session::Session(const RunConfig& run, Device device) : Session(run, Sources(run), device) {}
 
 Session::Session(const RunConfig& run, const Sources& sources, Device device)
