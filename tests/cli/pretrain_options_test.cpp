@@ -80,9 +80,8 @@ TEST(PretrainOptions, TheTokensOfARunCanBeCounted) {
 }
 
 TEST(PretrainOptions, WhatHoldsAnywayIsTakenWithoutEffect) {
-  const ParseResult result =
-      parse_pretrain(small({"--train-iters", "1", "--exit-signal-handler", "--log-throughput",
-                            "--sgd-momentum", "0.9"}));
+  const ParseResult result = parse_pretrain(small({"--train-iters", "1", "--exit-signal-handler",
+                                                   "--log-throughput", "--sgd-momentum", "0.9"}));
   ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
   Texts flags;
   for (const auto& [flag, why] : result.report.implied) flags.push_back(flag);
@@ -144,8 +143,8 @@ TEST(PretrainOptions, AnEmptyCommandLineNamesEverythingThatIsMissing) {
 }
 
 TEST(PretrainOptions, FlagsThatAreIdleInThisRunAreNamed) {
-  const ParseResult result = parse_pretrain(
-      small({"--train-iters", "1", "--bf16", "--initial-loss-scale", "65536"}));
+  const ParseResult result =
+      parse_pretrain(small({"--train-iters", "1", "--bf16", "--initial-loss-scale", "65536"}));
   ASSERT_TRUE(result.report.ok());
   ASSERT_EQ(result.report.implied.size(), 1u);
   EXPECT_EQ(result.report.implied[0].first, "--initial-loss-scale");
@@ -160,6 +159,13 @@ TEST(PretrainOptions, ResolvedValuesAreInTheTableAndTheJson) {
   EXPECT_EQ(values["padded_vocab_size"], 128);
   EXPECT_NE(options.table().find("  ffn_hidden_size ................................ 128\n"),
             std::string::npos);
+}
+
+TEST(PretrainOptions, TheVocabularyIsPaddedForItsTensorParallelRanks) {
+  const ParseResult result = parse_pretrain(
+      small({"--train-iters", "1", "--tensor-model-parallel-size", "2", "--vocab-size", "100"}));
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  EXPECT_EQ(result.options.model.padded_vocab_size, 256);  // 128 x 2
 }
 
 TEST(PretrainOptions, TheJsonCopyBringsTheSameOptionsBack) {
