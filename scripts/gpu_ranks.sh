@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Several NCCL ranks on one GPU (slow, but the real code path): every layout trains the same small model in bf16 on
-# the same tokens as one rank, and its losses must agree within rounding. scripts/gpu_ranks.sh OUT_FOLDER
+# the same tokens as one rank, and its losses must agree within rounding. scripts/gpu_ranks.sh OUT_FOLDER [layout...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
 phalanx=build/cuda/phalanx
+shift
+wanted=" $* "
 mkdir -p "$out"
 export PHX_SHARE_GPU=1
 
@@ -18,6 +20,7 @@ flags=(--num-layers 4 --hidden-size 512 --num-attention-heads 8 --group-query-at
 train() {  # name, ranks, flags...
   local name=$1 ranks=$2 start
   shift 2
+  [ "$wanted" = "  " ] || [ "$name" = one ] || [[ $wanted == *" $name "* ]] || return 0
   start=$(date +%s)
   if [ "$ranks" = 1 ]; then
     $phalanx pretrain "${flags[@]}" --metrics-file "$out/$name.jsonl" "$@" > "$out/$name.log" 2>&1
@@ -31,6 +34,8 @@ train() {  # name, ranks, flags...
 train one 1
 train tp2 2 --tensor-model-parallel-size 2
 train tp2_sp 2 --tensor-model-parallel-size 2 --sequence-parallel
+train tp2_sp_overlap 2 --tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap
+train tp2_overlap 2 --tensor-model-parallel-size 2 --tp-comm-overlap
 train tp4_sp 4 --tensor-model-parallel-size 4 --sequence-parallel
 train pp2 2 --pipeline-model-parallel-size 2
 train pp2_vpp2 2 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2

@@ -32,10 +32,6 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
   return options;
 }
 
-namespace {
-
-int exit_code(RunEnd end) { return end == RunEnd::stopped_by_signal ? kExitSignal : kExitDone; }
-
 RunConfig run_config(const PretrainOptions& options) {
   return {.model = options.model,
           .parallel = options.parallel,
@@ -44,6 +40,10 @@ RunConfig run_config(const PretrainOptions& options) {
           .data = options.data,
           .json = options.to_json().dump()};
 }
+
+namespace {
+
+int exit_code(RunEnd end) { return end == RunEnd::stopped_by_signal ? kExitSignal : kExitDone; }
 
 std::string described(Runtime& runtime, const Mesh& mesh, const PretrainOptions& options) {
   std::string text = str_cat("device: ", runtime.description());

@@ -97,7 +97,9 @@ BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> 
 
 std::vector<std::unique_ptr<GptModel>> make_chunks(const RunConfig& run, const Layout& layout,
                                                    const Mesh& mesh) {
-  const ModelRanks ranks{.tp = {.group = mesh.tp(), .sequence = run.parallel.sequence_parallel},
+  const ModelRanks ranks{.tp = {.group = mesh.tp(),
+                                .sequence = run.parallel.sequence_parallel,
+                                .overlap = run.parallel.tp_comm_overlap},
                          .key_sharers = mesh.key_sharers()};
   std::vector<std::unique_ptr<GptModel>> chunks;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
@@ -181,6 +183,20 @@ Sources::Sources(const RunConfig& config) {
   train = part(Split::train);
   valid = part(Split::valid);
   test = part(Split::test);
+}
+
+Sources Sources::made_up(const RunConfig& config) {
+  const int64_t vocab = vocabulary(config.model);
+  const auto shares = config.data.split_shares();
+  const auto part = [&](Split split, bool of_mock) -> std::shared_ptr<const SampleSource> {
+    if (config.data.mock_data ? !of_mock : shares[size_t(split)] <= 0) return nullptr;
+    return std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
+  };
+  Sources sources;
+  sources.train = part(Split::train, /*of_mock=*/true);
+  sources.valid = part(Split::valid, /*of_mock=*/true);
+  sources.test = part(Split::test, /*of_mock=*/false);
+  return sources;
 }
 
 Session::Session(const RunConfig& run, Device device) : Session(run, Sources(run), device) {}

@@ -38,7 +38,12 @@ FlopsShape flops_shape(const TransformerConfig& config);
 // Where samples come from. Opened before anything is allocated: bad data ends a run at once.
 struct Sources {
   explicit Sources(const RunConfig& config);
+  // The same parts, of made-up tokens: for whoever needs shapes alone. Opens nothing.
+  static Sources made_up(const RunConfig& config);
   std::shared_ptr<const SampleSource> train, valid, test;  // null: the data has no such part
+
+ private:
+  Sources() = default;
 };
 
 // A rank's share of a run. `mesh` outlives it.

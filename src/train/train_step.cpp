@@ -80,13 +80,16 @@ void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
   begin(tokens, settings);
   work.context = {.seed = seed_, .step = settings.iteration};
   work.grad_scale = grad_scale_;
-  if (counts_loss()) work.loss_sum = scalars_.slot(Slot::loss_sum);
+  Tensor loss_sum = scalars_.slot(Slot::loss_sum);
+  work.loss_sum = loss_sum;
 
   parts_.store.begin_step();
   parts_.data_parallel.begin_step(micro_batches);
   parts_.stage.begin(std::move(work));
   run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
   parts_.stage.begin({});
+  // All tensor-parallel ranks add the losses up, so that all allocate alike; one of them counts.
+  if (!counts_loss()) set_zero(loss_sum);
   reduce_gradients();
 
   parts_.optimizer.sum_squares(scalars_, counted_);
@@ -170,10 +173,11 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
                         .first_sample = [&](int k) { return batch.first_sample(k); },
                         .context = {.seed = seed_, .training = false},
                         .grad_scale = {},
-                        .loss_sum = counts_loss() ? total : Tensor()});
+                        .loss_sum = total});
     run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
     parts_.stage.begin({});
   }
+  if (!counts_loss()) set_zero(total);
   if (parts_.mesh.world() != nullptr)
     parts_.mesh.world()->all_reduce(total, runtime.stream(StreamName::compute));
   if (runtime.kind() == DeviceKind::meta) return 0;

@@ -1,6 +1,7 @@
 #include "comm/cuda/nccl_watch.h"
 
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
@@ -66,39 +67,57 @@ NcclWatch::Handle NcclWatch::join(const GroupInfo& info) {
   PHX_ASSERT(text.size() == sizeof id.internal, "an NCCL id has ", text.size(), " bytes");
   text.copy(id.internal, sizeof id.internal);
 
-  Group group{.name = info.name, .id = info.id, .members = info.members};
+  Handle group;
+  {
+    const std::lock_guard lock(mutex_);
+    groups_.push_back({.name = info.name, .id = info.id, .members = info.members});
+    group = std::prev(groups_.end());
+  }
+  try {
+    make(group, info, id);
+  } catch (...) {
+    leave(group, Leave::in_error);
+    throw;
+  }
+  return group;
+}
+
+void NcclWatch::make(Handle group, const GroupInfo& info, const ncclUniqueId& id) {
   // Blocking: a communicator that is not starts a thread for every call.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
-  config.commName = group.name.c_str();
+  config.commName = group->name.c_str();  // NCCL may keep the pointer: it stays until `leave`
+  PHX_CUDA_CHECK(cudaEventCreateWithFlags(&group->mark, cudaEventDisableTiming));
+  ncclComm_t comm = nullptr;
   const ncclResult_t result =
-      nccl_.ncclCommInitRankConfig(&group.comm, int(info.members.size()), id, info.rank, &config);
+      nccl_.ncclCommInitRankConfig(&comm, int(info.members.size()), id, info.rank, &config);
   PHX_CHECK(result == ncclSuccess, "NCCL: group ", info.name,
             " cannot be made: ", nccl_.text(result),
             result == ncclInvalidUsage
                 ? "\n  hint: if ranks share a GPU, set PHX_SHARE_GPU=1; otherwise start no more "
                   "ranks on a machine than it has GPUs"
                 : "");
-  PHX_CUDA_CHECK(cudaEventCreateWithFlags(&group.mark, cudaEventDisableTiming));
   const std::lock_guard lock(mutex_);
-  return groups_.insert(groups_.end(), std::move(group));
+  group->comm = comm;
+  if (failure_) throw_error(*failure_);  // meanwhile
 }
 
-void NcclWatch::leave(Handle handle) {
-  Group group;
+void NcclWatch::leave(Handle group, Leave how) {
+  ncclComm_t comm;
   {
     const std::lock_guard lock(mutex_);
-    group = *handle;
-    groups_.erase(handle);
+    comm = std::exchange(group->comm, nullptr);  // none: aborted, or never made
+    group->enqueued = group->recorded = 0;
+    group->marked = false;
   }
-  (void)cudaEventDestroy(group.mark);
-  if (group.comm == nullptr) return;  // aborted
-  // In good order NCCL flushes what is under way. When an exception passes, the others may not
-  // come.
-  if (std::uncaught_exceptions() > 0)
-    (void)nccl_.ncclCommAbort(group.comm);
-  else
-    (void)nccl_.ncclCommDestroy(group.comm);
+  // When something failed the others may not come to flush with us.
+  if (comm != nullptr && (how == Leave::in_error || std::uncaught_exceptions() > 0))
+    (void)nccl_.ncclCommAbort(comm);
+  else if (comm != nullptr)
+    (void)nccl_.ncclCommDestroy(comm);
+  if (group->mark != nullptr) (void)cudaEventDestroy(group->mark);
+  const std::lock_guard lock(mutex_);
+  groups_.erase(group);
 }
 
 ncclComm_t NcclWatch::comm(Handle group) {

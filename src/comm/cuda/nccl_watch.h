@@ -41,7 +41,8 @@ class NcclWatch {
 
   // Collective over the members: makes the communicator.
   Handle join(const GroupInfo& info);
-  void leave(Handle group);
+  enum class Leave { well, in_error };  // well: NCCL flushes what is under way
+  void leave(Handle group, Leave how);
   ncclComm_t comm(Handle group);  // throws if a rank failed: then it is gone
   void enqueued(Handle group, cudaStream_t stream);
 
@@ -56,6 +57,7 @@ class NcclWatch {
 
  private:
   std::string gather_and_publish_id(const GroupInfo& info);
+  void make(Handle group, const GroupInfo& info, const ncclUniqueId& id);
   void run();
   std::optional<std::string> look_at(Group& group);
   std::string explain(const Group& group) const;

@@ -78,12 +78,12 @@ class NcclCommunicator : public Communicator {
       do_barrier();  // connects: not in the first step
       if (size() == 2) shake_hands();
     } catch (...) {
-      watch_->leave(group_);
+      watch_->leave(group_, NcclWatch::Leave::in_error);
       throw;
     }
   }
   ~NcclCommunicator() override {
-    if (size() > 1) watch_->leave(group_);
+    if (size() > 1) watch_->leave(group_, NcclWatch::Leave::well);
   }
 
   bool asynchronous() const override { return size() > 1; }
