@@ -142,6 +142,11 @@ const LayoutCase kLayouts[] = {
        tp(c, 4);
        c.parallel.sequence_parallel = true;
      }},
+    {"TensorParallelOverlapped", 2,
+     [](RunConfig& c) {
+       tp(c, 2);
+       c.parallel.sequence_parallel = c.parallel.tp_comm_overlap = c.train.bf16 = true;
+     }},
     {"Pipeline", 2, [](RunConfig& c) { pp(c, 2); }},
     {"PipelineUntiedBf16", 4,
      [](RunConfig& c) {
