@@ -208,6 +208,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
     : config(run),
       mesh(ranks),
       layout(make_layout(config.layout(), mesh.size())),
+      batch_schedule(config.train.batch_schedule(config.model.seq_length, mesh.sizes().dp)),
       chunks(make_chunks(config, layout, mesh)),
       store(modules_of(chunks), device, store_options(config, mesh)),
       data_parallel(store, mesh.dp(),
@@ -230,6 +231,12 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
   describe(sources.valid);
   if (sources.valid) valid_batches.emplace(loader(run, sources.valid, device, mesh));
   if (sources.test) test_batches.emplace(loader(run, sources.test, device, mesh));
+}
+
+void Session::load_batch(int64_t consumed) {
+  const BatchShape& shape = train_batches.shape();
+  const int64_t together = shape.micro_batch * shape.data_ranks;
+  train_batches.load(consumed, batch_schedule.size_at(consumed) / together);
 }
 
 }  // namespace phx

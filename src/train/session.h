@@ -13,6 +13,7 @@
 #include "parallel/data/data_parallel.h"
 #include "parallel/parallel_config.h"
 #include "train/batch_loader.h"
+#include "train/batch_schedule.h"
 #include "train/flops.h"
 #include "train/train_config.h"
 #include "train/train_step.h"
@@ -53,10 +54,13 @@ struct Session {
 
   GptModel& model() { return *chunks.at(0); }  // of one rank: all of it
   int64_t data_parallel_size() const { return mesh.sizes().dp; }
+  // The training batch that comes after `consumed` samples.
+  void load_batch(int64_t consumed);
 
   const RunConfig config;
   const Mesh& mesh;
   const Layout layout;
+  const BatchSchedule batch_schedule;
   std::vector<std::unique_ptr<GptModel>> chunks;  // the parts of the model that this rank holds
   ParameterStore store;
   DataParallel data_parallel;

@@ -60,7 +60,7 @@ const Schedule& TrainStep::schedule(const char* kind, int64_t micro_batches) {
 void TrainStep::run(const BatchLoader& loader, const StepSettings& settings) {
   run({.batch = [&](int k) { return loader.micro_batch(k); },
        .first_sample = [&](int k) { return loader.first_sample(k); }},
-      loader.shape().num_micro_batches, loader.tokens(), settings);
+      loader.num_micro_batches(), loader.tokens(), settings);
 }
 
 void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
