@@ -15,6 +15,7 @@
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
 #include "cli/usage_error.h"
+#include "cli/verify_command.h"
 
 namespace phx {
 namespace {
@@ -45,6 +46,7 @@ std::span<const Command> commands() {
   static const Command list[] = {
       {"pretrain", "train or evaluate a model, with Megatron's flags or a YAML recipe",
        run_pretrain},
+      {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"generate", "sample text from a checkpoint", run_generate},

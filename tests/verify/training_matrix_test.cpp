@@ -39,7 +39,7 @@ TEST(TrainingMatrix, EveryLayoutHasTheLossCurveOfOneRank) {
   // model and not on the layout: up to some 3e-6 of the loss after 20 steps at this learning rate,
   // which takes the loss from 4.1 to about 2. What a wrong sum does to the loss is 1e-3 and more.
   constexpr double kTolerance = 1e-5;
-  const LayoutRun run{.steps = 20, .keep_gradients = false};
+  const LayoutRun run{.steps = 20, .keep_gradients = false, .evaluate = false};
   ReferenceRuns references(run);
   for (const MatrixLayout& layout : matrix_in_fp32()) {
     const LayoutOutcome& one = references.of(layout);
@@ -53,7 +53,7 @@ TEST(TrainingMatrix, EveryLayoutHasTheLossCurveOfOneRank) {
 }
 
 TEST(TrainingMatrix, ALayoutRunTwiceGivesTheSameBytes) {
-  const LayoutRun run{.steps = 3, .keep_gradients = false};
+  const LayoutRun run{.steps = 3, .keep_gradients = false, .evaluate = false};
   ReferenceRuns references(run);
   for (const MatrixLayout& layout : matrix_in_fp32()) {
     const Sources& sources = references.sources(layout.config);
