@@ -65,20 +65,22 @@ class CpuBackend : public Backend {
  public:
   std::unique_ptr<MemorySource> memory_source() override { return std::make_unique<HeapSource>(); }
   void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName) override {
-    std::memcpy(dst, src, bytes);
+    if (bytes > 0) std::memcpy(dst, src, bytes);  // of nothing there is no address
   }
   void copy_to_host(void* dst, const void* src, int64_t bytes, StreamName) override {
-    std::memcpy(dst, src, bytes);
+    if (bytes > 0) std::memcpy(dst, src, bytes);
   }
   void copy_within(void* dst, const void* src, int64_t bytes, StreamName) override {
-    std::memmove(dst, src, bytes);
+    if (bytes > 0) std::memmove(dst, src, bytes);
   }
   void copy_rows(const RowCopy& copy, StreamName) override {
     for (int64_t row = 0; row < copy.rows; ++row)
       std::memcpy(static_cast<char*>(copy.dst) + row * copy.dst_pitch,
                   static_cast<const char*>(copy.src) + row * copy.src_pitch, copy.row_bytes);
   }
-  void set_zero(void* dst, int64_t bytes, StreamName) override { std::memset(dst, 0, bytes); }
+  void set_zero(void* dst, int64_t bytes, StreamName) override {
+    if (bytes > 0) std::memset(dst, 0, bytes);
+  }
   std::string description() const override { return "cpu"; }
 };
 

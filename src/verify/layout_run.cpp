@@ -113,6 +113,11 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
         collector.add(step.gradients, session.store, session.store.gradients(),
                       session.data_parallel.owned());
     }
+    if (run.evaluate) {
+      PHX_CHECK(session.valid_batches.has_value(), "the data has no part to evaluate on");
+      const double loss = *session.step.evaluate(*session.valid_batches, 0, 1);
+      if (mesh.rank() == 0) outcome.evaluation = loss;
+    }
     session.data_parallel.wait_for_weights();
     const FlatRange all = session.store.all();
     collector.add(outcome.weights, session.store, session.store.weights(), {&all, 1});

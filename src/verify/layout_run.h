@@ -24,6 +24,7 @@ struct StepOutcome {
 
 struct LayoutOutcome {
   std::vector<StepOutcome> steps;
+  double evaluation = 0;  // the loss on validation data after the last step, if asked for
   GlobalTensors weights;  // after the last step
   // The largest difference between two ranks that hold the same element of a weight or gradient.
   double between_replicas = 0;
@@ -33,6 +34,7 @@ struct LayoutOutcome {
 struct LayoutRun {
   int steps = 2;
   bool keep_gradients = true;  // false: losses, norms and weights only
+  bool evaluate = true;
 };
 
 // Some steps from the initial weights, on `world` ranks. The layout is the config's.

@@ -47,6 +47,8 @@ std::string ParityEntry::text() const {
       return fmt::format("gradient of {} in step {}", parameter, step);
     case Kind::weight:
       return fmt::format("{} after step {}", parameter, step);
+    case Kind::evaluation:
+      return fmt::format("validation loss after step {}", step);
   }
   return {};
 }
@@ -89,7 +91,11 @@ Parity compare(const LayoutOutcome& many, const LayoutOutcome& one) {
         {Kind::grad_norm, step, "", relative_error(got.grad_norm, wanted.grad_norm)});
     compare(Kind::gradient, step, got.gradients, wanted.gradients, parity);
   }
-  compare(Kind::weight, int(one.steps.size()), many.weights, one.weights, parity);
+  const int last = int(one.steps.size());
+  compare(Kind::weight, last, many.weights, one.weights, parity);
+  if (one.evaluation != 0)
+    parity.entries.push_back(
+        {Kind::evaluation, last, "", relative_error(many.evaluation, one.evaluation)});
   std::ranges::stable_sort(parity.entries, [](const ParityEntry& a, const ParityEntry& b) {
     return badness(a.error) > badness(b.error);
   });

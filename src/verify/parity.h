@@ -15,9 +15,9 @@ namespace phx {
 constexpr double kParityTolerance = 1e-10;
 
 struct ParityEntry {
-  enum class Kind : uint8_t { loss, grad_norm, gradient, weight };
+  enum class Kind : uint8_t { loss, grad_norm, gradient, weight, evaluation };
   Kind kind = Kind::loss;
-  int step = 1;           // from 1; of a weight: after that step
+  int step = 1;           // from 1; of weights and evaluation: after that step
   std::string parameter;  // of a gradient or weight
   double error = 0;       // relative to the largest; nan if there is one
   int64_t missing = 0;    // elements that no rank holds

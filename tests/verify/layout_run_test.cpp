@@ -59,6 +59,24 @@ TEST(LayoutRun, GrowingBatchesTrainAsOnOneRank) {
   EXPECT_EQ(parity.faults(), std::vector<std::string>{});
 }
 
+TEST(LayoutRun, GradientsReducedInBf16AreThoseOfOneRankToAFewRoundings) {
+  RunConfig config = two_by_two();
+  config.train.fp64 = false;
+  config.train.bf16 = true;
+  config.parallel.tensor_model_parallel_size = 1;
+  config.parallel.use_distributed_optimizer = true;
+  const LayoutOutcome one = run_layout(on_one_rank(config, 2), 1, {.steps = 1});
+  config.parallel.grad_reduce_in_bf16 = true;
+  const LayoutOutcome two = run_layout(config, 2, {.steps = 1});
+  // Two micro-batches are added in bf16 on each rank, then two ranks: a handful of roundings of
+  // 2^-9 of the largest value.
+  for (const auto& [name, tensor] : one.steps[0].gradients) {
+    const double error = relative_error(two.steps[0].gradients.at(name).values, tensor.values);
+    EXPECT_LT(error, 8 * 0x1p-9) << name;
+    EXPECT_GT(error, 0) << name << " should have been rounded";
+  }
+}
+
 TEST(Parity, NamesWhatDiffers) {
   const GlobalTensor small{.values = {1, -4}, .missing = 0};
   LayoutOutcome one{.steps = {{.loss = 2, .grad_norm = 1, .gradients = {{"w", small}}}},

@@ -17,7 +17,10 @@ using namespace phx::testing;
 
 std::vector<MatrixLayout> matrix_in_fp32() {
   std::vector<MatrixLayout> layouts = parity_matrix();
-  for (MatrixLayout& layout : layouts) layout.config.train.fp64 = false;
+  for (MatrixLayout& layout : layouts) {
+    layout.config.train.fp64 = false;
+    layout.config.optim.lr = 1e-3;  // a third of the proofs', where Adam's steps are coarse
+  }
   return layouts;
 }
 
@@ -36,10 +39,10 @@ std::vector<uint64_t> bits_of(const LayoutOutcome& outcome) {
 
 TEST(TrainingMatrix, EveryLayoutHasTheLossCurveOfOneRank) {
   // Rounding to 24 bits is 6e-8 of a value. Training amplifies it, by a factor that depends on the
-  // model and not on the layout: up to some 3e-6 of the loss after 20 steps at this learning rate,
-  // which takes the loss from 4.1 to about 2. What a wrong sum does to the loss is 1e-3 and more.
+  // model and the learning rate and not on the layout: at 3e-3 one Gemma-2 layout came to 1.04e-5
+  // of the loss, at 1e-3 all stay below 1e-5. What a wrong sum does to the loss is 1e-3 and more.
   constexpr double kTolerance = 1e-5;
-  const LayoutRun run{.steps = 20, .keep_gradients = false};
+  const LayoutRun run{.steps = 20, .keep_gradients = false, .evaluate = false};
   ReferenceRuns references(run);
   for (const MatrixLayout& layout : matrix_in_fp32()) {
     const LayoutOutcome& one = references.of(layout);
@@ -53,7 +56,7 @@ TEST(TrainingMatrix, EveryLayoutHasTheLossCurveOfOneRank) {
 }
 
 TEST(TrainingMatrix, ALayoutRunTwiceGivesTheSameBytes) {
-  const LayoutRun run{.steps = 3, .keep_gradients = false};
+  const LayoutRun run{.steps = 3, .keep_gradients = false, .evaluate = false};
   ReferenceRuns references(run);
   for (const MatrixLayout& layout : matrix_in_fp32()) {
     const Sources& sources = references.sources(layout.config);

@@ -1,0 +1,139 @@
+#include "cli/verify_command.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "base/error.h"
+#include "cli/exit_codes.h"
+#include "cli/pretrain_options.h"
+#include "train/layout.h"
+#include "verify/proof_text.h"
+#include "verify/shrink.h"
+
+namespace phx {
+
+namespace {
+
+struct VerifyOptions {
+  std::optional<int64_t> world_size;
+  bool verbose = false;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("world-size", world_size, "ranks of the run", InRange{1, 1 << 24},
+          DefaultIs{"two copies of the model: TP x PP x 2"});
+    field("verbose", verbose, "show every gradient and weight, not only the worst");
+  }
+};
+
+struct Arguments {
+  std::vector<std::string> own, pretrain;
+};
+
+// This command's flags, and all others, which are pretrain's.
+Arguments separate(std::span<const std::string> args) {
+  Arguments result;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--verbose" || args[i].starts_with("--world-size=")) {
+      result.own.push_back(args[i]);
+    } else if (args[i] == "--world-size") {
+      result.own.push_back(args[i]);
+      if (i + 1 < args.size() && !args[i + 1].starts_with("--")) result.own.push_back(args[++i]);
+    } else {
+      result.pretrain.push_back(args[i]);
+    }
+  }
+  return result;
+}
+
+std::string help(OptionSet& own) {
+  return own.help(
+      "phalanx verify [--world-size N] [--verbose] FLAGS OF PRETRAIN\n\n"
+      "Proves that a layout computes what one rank computes. The model is shrunk to a few small\n"
+      "layers and the mesh to at most 16 ranks, threads of this process; how they are cut, in\n"
+      "which order they work, what is recomputed and when it is exchanged stays. Two steps in\n"
+      "fp64 are compared with one rank's: loss, gradient norm, every gradient, every weight.\n"
+      "Exit code 0: proved; 1: something differs by more than 1e-10; 2: wrong usage.\n"
+      "All flags of `phalanx pretrain` are taken.",
+      "  phalanx verify --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\\n"
+      "    --group-query-attention --num-query-groups 8 --seq-length 8192 \\\n"
+      "    --max-position-embeddings 8192 --position-embedding-type rope --swiglu \\\n"
+      "    --normalization RMSNorm --disable-bias-linear --vocab-size 128256 --mock-data \\\n"
+      "    --micro-batch-size 1 --global-batch-size 512 --train-iters 1000 --lr 3e-4 --bf16 \\\n"
+      "    --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 4 \\\n"
+      "    --num-layers-per-virtual-pipeline-stage 4 --use-distributed-optimizer \\\n"
+      "    --world-size 256");
+}
+
+struct Parsed {
+  ParseResult result;
+  int64_t world = 1;
+};
+
+// Without --world-size two copies of the model; one, if two do not share the batch.
+Parsed parse(const std::vector<std::string>& args, std::optional<int64_t> world_size) {
+  const auto on = [&](int64_t world) { return Parsed{parse_pretrain(args, world), world}; };
+  if (world_size) return on(*world_size);
+  const ParallelConfig parallel = parse_pretrain(args).options.parallel;
+  if (parallel.local_ranks) return on(*parallel.local_ranks);
+  const int64_t copy = model_ranks(parallel);
+  const Parsed two = on(2 * copy);
+  if (two.result.report.ok()) return two;
+  const Parsed one = on(copy);
+  return one.result.report.ok() ? one : two;
+}
+
+std::string mesh_text(const ParallelConfig& parallel, int64_t world) {
+  return fmt::format("TP {} x PP {} x DP {} = {} rank{}", parallel.tensor_model_parallel_size,
+                     parallel.pipeline_model_parallel_size, data_parallel_size(parallel, world),
+                     world, world == 1 ? "" : "s");
+}
+
+std::string joined(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ", ") + item;
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+int run_verify(std::span<const std::string> args) {
+  const Arguments arguments = separate(args);
+  VerifyOptions options;
+  OptionSet own;
+  own.add("Verify", options);
+  const ParseReport own_report = own.parse(arguments.own);
+  const Parsed parsed = parse(arguments.pretrain, options.world_size);
+  const ParseReport& report = parsed.result.report;
+  if (report.help) {
+    std::cout << help(own);
+    return kExitDone;
+  }
+  Problems problems = own_report.problems;
+  problems.insert(problems.end(), report.problems.begin(), report.problems.end());
+  if (!problems.empty()) {
+    std::cerr << format_problems(problems);
+    return kExitUsage;
+  }
+
+  const PretrainOptions& given = parsed.result.options;
+  const RunConfig config{.model = given.model,
+                         .parallel = given.parallel,
+                         .optim = given.optim,
+                         .train = given.train,
+                         .data = given.data,
+                         .json = {}};
+  const SmallRun small = shrink(config, parsed.world);
+  std::cout << "layout: " << mesh_text(config.parallel, parsed.world) << "\n"
+            << "shrunk: " << joined(small.changes) << "\n"
+            << "proof:  " << mesh_text(small.config.parallel, small.world)
+            << ", threads of this process, in fp64, against one rank on the same mock tokens\n\n"
+            << std::flush;
+  const LayoutOutcome one = run_layout(on_one_rank(small.config, small.world), 1);
+  const Parity parity = compare(run_layout(small.config, small.world), one);
+  std::cout << proof_text(parity, small.world, options.verbose) << std::flush;
+  return parity.faults().empty() ? kExitDone : kExitFailed;
+}
+
+}  // namespace phx

@@ -1,0 +1,12 @@
+// `phalanx verify`: proves on CPU ranks that the user's layout computes what one rank computes.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace phx {
+
+// Exit codes: 0 proved, 1 something differs, 2 wrong usage.
+int run_verify(std::span<const std::string> args);
+
+}  // namespace phx

@@ -1,0 +1,13 @@
+// A proof for people: how far a layout is from one rank, in a table, and the verdict.
+#pragma once
+
+#include <string>
+
+#include "verify/parity.h"
+
+namespace phx {
+
+// `all`: every gradient and weight by name, not only the worst few.
+std::string proof_text(const Parity& parity, int world, bool all);
+
+}  // namespace phx

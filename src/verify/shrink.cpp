@@ -1,0 +1,184 @@
+#include "verify/shrink.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/math.h"
+#include "verify/shrink_layers.h"
+
+namespace phx {
+
+namespace {
+
+struct Axes {
+  int64_t tp = 1, pp = 1, dp = 1;
+  int64_t ranks() const { return tp * pp * dp; }
+};
+
+Axes axes_of(const ParallelConfig& parallel, int64_t world) {
+  return {.tp = parallel.tensor_model_parallel_size,
+          .pp = parallel.pipeline_model_parallel_size,
+          .dp = data_parallel_size(parallel, world)};
+}
+
+// Two copies show what more would. A pipeline of three stages has one that is neither first nor
+// last: that comes before more tensor-parallel ranks, of which four share key groups by twos.
+Axes shrink_axes(const Axes& all, int64_t most_ranks) {
+  const auto worth = [](const Axes& a) {
+    return std::tuple(std::min<int64_t>(a.dp, 2), std::min<int64_t>(a.pp, 3),
+                      std::min<int64_t>(a.tp, 4), std::min<int64_t>(a.pp, 4), -a.ranks());
+  };
+  std::optional<Axes> best;
+  for (int64_t tp = std::min<int64_t>(all.tp, 2); tp <= std::min(all.tp, most_ranks); ++tp)
+    for (int64_t pp = std::min<int64_t>(all.pp, 2); pp <= std::min<int64_t>(all.pp, 4); ++pp)
+      for (int64_t dp = 1; dp <= std::min<int64_t>(all.dp, 2); ++dp) {
+        const Axes axes{tp, pp, dp};
+        // What is cut over all.tp ranks can be cut over a divisor of them.
+        if (all.tp % tp != 0 || axes.ranks() > most_ranks) continue;
+        if (!best || worth(axes) > worth(*best)) best = axes;
+      }
+  PHX_CHECK(best.has_value(), "TP ", all.tp, " x PP ", all.pp, " has no smaller form of at most ",
+            most_ranks, " ranks");
+  return *best;
+}
+
+// Query heads and key groups: ranks that have several groups, one, or share one still do.
+void shrink_heads(TransformerConfig& model, int64_t old_tp, int64_t tp) {
+  const int64_t heads = model.num_attention_heads, groups = model.query_groups();
+  int64_t small_groups = 1;
+  if (groups >= old_tp) {
+    small_groups = tp * std::min<int64_t>(groups / old_tp, 2);
+    model.num_attention_heads = small_groups * std::min<int64_t>(heads / groups, 2);
+  } else {
+    for (int64_t n = 1; n <= std::min(groups, tp / 2); ++n)
+      if (tp % n == 0) small_groups = n;
+    model.num_attention_heads = tp * std::min<int64_t>(heads / old_tp, 2);
+  }
+  model.num_query_groups = small_groups;
+}
+
+// The least from 8 on that ranks can share and that leaves two channels to rotate.
+int64_t small_head_dim(TransformerConfig model, int64_t tp) {
+  const int64_t sharers = std::max<int64_t>(tp / model.query_groups(), 1);
+  for (int64_t d = 8;; d += 2) {
+    model.kv_channels = d;
+    if (d % sharers == 0 && (model.rotary_percent == 0 || model.rotary_dim() >= 2)) return d;
+  }
+}
+
+void shrink_widths(TransformerConfig& model, int64_t old_tp, int64_t tp) {
+  const bool heads_fill = model.num_attention_heads * model.head_dim() == model.hidden_size;
+  shrink_heads(model, old_tp, tp);
+  model.kv_channels = small_head_dim(model, tp);
+  const int64_t all_heads = model.num_attention_heads * *model.kv_channels;
+  model.hidden_size = heads_fill ? all_heads : all_heads + 8;
+  model.ffn_hidden_size = round_up(model.hidden_size + 8, tp);
+}
+
+void shrink_sequence(TransformerConfig& model, int64_t tp) {
+  const int64_t length = model.seq_length;
+  model.seq_length = round_up(8, tp);
+  const int64_t spare = model.max_position_embeddings > length ? 4 : 0;
+  model.max_position_embeddings = model.seq_length + spare;
+  // A window that leaves something out still does.
+  if (model.window_size && model.window_size->left >= 0)
+    model.window_size->left = model.window_size->left < length - 1 ? 2 : model.seq_length;
+}
+
+void shrink_vocabulary(TransformerConfig& model, int64_t old_tp) {
+  const bool known = model.vocab_size || model.padded_vocab_size;
+  const bool padded =
+      !known || (model.vocab_size && model.padded_vocab(old_tp) > *model.vocab_size);
+  model.padded_vocab_size = {};
+  model.make_vocab_size_divisible_by = 8;
+  model.vocab_size = padded ? 53 : 64;
+}
+
+// Micro-batches a step that fill the small pipeline as the large one was filled: not quite, once,
+// or several times; interleaved they come in groups, of which the last may be incomplete.
+void shrink_batch(RunConfig& config, const Layout& before, int64_t old_micro_batches,
+                  const Axes& axes) {
+  const int64_t m = old_micro_batches, stages = before.placement.stages;
+  int64_t small = std::min(m, axes.pp + 2);
+  if (before.placement.chunks > 1 && before.kind != PipelineSchedule::zero_bubble) {
+    auto& group = config.parallel.microbatch_group_size_per_virtual_pipeline_stage;
+    const int64_t old_group = group.value_or(stages);
+    const int64_t size = old_group == stages ? axes.pp : axes.pp + 1;
+    if (group) group = size;
+    small = m == old_group ? size : m % old_group == 0 ? 2 * size : size + axes.pp;
+  } else if (m < stages) {
+    small = std::clamp<int64_t>(m, 1, axes.pp - 1);
+  }
+  config.train.micro_batch_size = std::min<int64_t>(config.train.micro_batch_size, 2);
+  config.train.global_batch_size = config.train.micro_batch_size * small * axes.dp;
+}
+
+void prove_in_doubles(RunConfig& config) {
+  config.train.fp64 = true;
+  config.train.bf16 = config.train.fp16 = false;
+  config.train.device = DeviceChoice::cpu;
+  config.parallel.grad_reduce_in_bf16 = false;
+  config.parallel.local_ranks = {};
+  config.data = DataConfig{};
+  config.data.mock_data = true;
+  // Several buckets, as a large model has.
+  if (config.parallel.overlap_grad_reduce) config.parallel.ddp_bucket_size = 2000;
+  // Where a gradient is zero but for its rounding, the update should be, too.
+  config.optim.adam_eps = std::max(config.optim.adam_eps, 1e-6);
+}
+
+std::vector<std::string> changes_between(const RunConfig& before, int64_t world_before,
+                                         const RunConfig& after, int64_t world) {
+  std::vector<std::string> changes;
+  const auto note = [&](const char* what, const auto& a, const auto& b) {
+    if (a != b) changes.push_back(str_cat(what, " ", a, " -> ", b));
+  };
+  const Axes a = axes_of(before.parallel, world_before), b = axes_of(after.parallel, world);
+  note("TP", a.tp, b.tp);
+  note("PP", a.pp, b.pp);
+  note("DP", a.dp, b.dp);
+  const TransformerConfig &x = before.model, &y = after.model;
+  note("layers", x.num_layers, y.num_layers);
+  note("chunks a stage", make_layout(before.layout(), world_before).placement.chunks,
+       make_layout(after.layout(), world).placement.chunks);
+  if (!before.parallel.pipeline_model_parallel_layout.empty())
+    note("layout", before.parallel.pipeline_model_parallel_layout,
+         after.parallel.pipeline_model_parallel_layout);
+  note("hidden", x.hidden_size, y.hidden_size);
+  note("heads", x.num_attention_heads, y.num_attention_heads);
+  if (x.group_query_attention) note("query groups", x.query_groups(), y.query_groups());
+  note("head size", x.head_dim(), y.head_dim());
+  note("ffn", x.ffn_size(), y.ffn_size());
+  note("sequence", x.seq_length, y.seq_length);
+  if (x.window_size) note("window", x.window_size->left, y.window_size->left);
+  if (x.vocab_size) note("vocabulary", *x.vocab_size, *y.vocab_size);
+  note("micro-batch", before.train.micro_batch_size, after.train.micro_batch_size);
+  note("micro-batches a step and rank", before.train.num_micro_batches(a.dp),
+       after.train.num_micro_batches(b.dp));
+  note("Adam's epsilon", before.optim.adam_eps, after.optim.adam_eps);
+  return changes;
+}
+
+}  // namespace
+
+SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks) {
+  const Layout before = make_layout(config.layout(), world);
+  const Axes old_axes = axes_of(config.parallel, world);
+  const Axes axes = shrink_axes(old_axes, most_ranks);
+  SmallRun run{.config = config, .world = int(axes.ranks()), .changes = {}};
+  RunConfig& small = run.config;
+  small.parallel.tensor_model_parallel_size = axes.tp;
+  small.parallel.pipeline_model_parallel_size = axes.pp;
+  shrink_widths(small.model, old_axes.tp, axes.tp);
+  shrink_sequence(small.model, axes.tp);
+  shrink_vocabulary(small.model, old_axes.tp);
+  shrink_layers(small, before.placement, int(axes.pp));
+  shrink_batch(small, before, config.train.num_micro_batches(old_axes.dp), axes);
+  prove_in_doubles(small);
+  run.changes = changes_between(config, world, small, run.world);
+  return run;
+}
+
+}  // namespace phx
