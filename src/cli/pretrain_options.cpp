@@ -196,7 +196,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
     if (result.options.data.tokenizer_type == "ByteTokenizer" && !result.options.model.vocab_size) {
       result.options.model.vocab_size = ByteTokenizer::kVocabSize;
     }
-    result.options.model.resolve();
+    result.options.model.resolve(result.options.parallel.tensor_model_parallel_size);
     result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));
   }
   return result;

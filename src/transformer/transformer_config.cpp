@@ -103,12 +103,12 @@ bool TransformerConfig::layer_stretches_rope(int64_t layer) const {
   return !(rotary_base_local && layer_window(layer));
 }
 
-void TransformerConfig::resolve() {
+void TransformerConfig::resolve(int64_t tp) {
   ffn_hidden_size = ffn_size();
   kv_channels = head_dim();
   num_query_groups = query_groups();
   embedding_init_method_std = embedding_std();
-  if (vocab_size || padded_vocab_size) padded_vocab_size = padded_vocab();
+  if (vocab_size || padded_vocab_size) padded_vocab_size = padded_vocab(tp);
 }
 
 namespace {

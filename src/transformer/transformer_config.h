@@ -120,7 +120,9 @@ struct TransformerConfig {
   // Gemma-3: layers with the local base see short distances only, so no stretching applies to them.
   bool layer_stretches_rope(int64_t layer) const;
 
-  void resolve();  // writes what unset fields come to into the fields, for the record of a run
+  // Writes what unset fields come to into the fields, for the record of a run on so many
+  // tensor-parallel ranks.
+  void resolve(int64_t tp = 1);
 
   template <class Field>
   void each(Field&& field);  // transformer/transformer_fields.h

@@ -35,9 +35,9 @@ std::vector<uint64_t> bits_of(const LayoutOutcome& outcome) {
 }
 
 TEST(TrainingMatrix, EveryLayoutHasTheLossCurveOfOneRank) {
-  // Rounding to 24 bits is 6e-8 of a value. Training amplifies it, by a factor that depends on the
-  // model and not on the layout: up to some 3e-6 of the loss after 20 steps at this learning rate,
-  // which takes the loss from 4.1 to about 2. What a wrong sum does to the loss is 1e-3 and more.
+  // Rounding to 24 bits is 6e-8 of a value, and training amplifies it. How much depends on the
+  // model and the learning rate, not on the layout: here 20 steps, which take the loss from 4.2 to
+  // about 2.5, bring it to 3e-7 of the loss at most. A wrong sum changes the first digits.
   constexpr double kTolerance = 1e-5;
   const LayoutRun run{.steps = 20, .keep_gradients = false, .evaluate = false};
   ReferenceRuns references(run);
