@@ -16,9 +16,15 @@ phx_room(optim DEPENDS parallel)
 phx_room(checkpoint DEPENDS optim)
 phx_room(train DEPENDS models optim data checkpoint)
 phx_room(verify DEPENDS train)
-phx_room(cli DEPENDS verify)
+phx_room(plan DEPENDS train)
+phx_room(cli DEPENDS verify plan)
 target_compile_definitions(phx_cli PRIVATE PHX_VERSION="${PROJECT_VERSION}")
 
 add_executable(phalanx src/cli/main.cpp)
 target_link_libraries(phalanx PRIVATE phx_cli)
 install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+if(TARGET cli_test)  # runs the program as users do
+  add_dependencies(cli_test phalanx)
+  target_compile_definitions(cli_test PRIVATE PHX_BINARY="$<TARGET_FILE:phalanx>")
+endif()

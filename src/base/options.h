@@ -20,17 +20,9 @@
 #include <string>
 #include <vector>
 
+#include "base/problem.h"
+
 namespace phx {
-
-enum class ProblemKind { unknown, refused, value, rule, file };
-
-struct Problem {
-  ProblemKind kind = ProblemKind::rule;
-  std::string flag;  // "--name", where the problem has one
-  std::string text;  // names the flag and the values, states the rule
-  std::string hint;  // the way out; may be empty
-};
-using Problems = std::vector<Problem>;
 
 // How many values stand after a flag.
 struct Arity {
@@ -146,8 +138,6 @@ class OptionSet {
   std::vector<std::string> seen_;
 };
 
-// "error: ...\n  hint: ...\n" for each; refusals with the same reason share one entry.
-std::string format_problems(const Problems& problems);
 // One line naming the implied flags; empty when there are none.
 std::string format_implied(const ParseReport& report);
 std::string value_text(const nlohmann::json& value);  // as a user would write it

@@ -10,7 +10,9 @@
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
 #include "cli/generate_command.h"
+#include "cli/launch_command.h"
 #include "cli/parse_args.h"
+#include "cli/plan_command.h"
 #include "cli/plot_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
@@ -46,6 +48,8 @@ std::span<const Command> commands() {
   static const Command list[] = {
       {"pretrain", "train or evaluate a model, with Megatron's flags or a YAML recipe",
        run_pretrain},
+      {"plan", "say what a run will hold, send and compute on any number of ranks", run_plan},
+      {"launch", "start the ranks of a run as processes of this machine", run_launch},
       {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},

@@ -17,11 +17,9 @@ std::span<const CatalogueGroup> run_catalogue() {
        .switches = "manual-gc no-manual-gc-eval disable-manual-gc-eval",
        .values = "manual-gc-interval empty-unused-memory-level train-sync-interval"},
       {.kind = kRefused,
-       .reason = "the batch has one size for the whole run",
+       .reason = "evaluation has the micro-batches and the largest global batch of training",
        .hint = "use --micro-batch-size and --global-batch-size",
-       .switches = "decrease-batch-size-if-needed",
-       .values = "step-batch-size-schedule batch-size eval-global-batch-size "
-                 "eval-micro-batch-size"},
+       .values = "batch-size eval-global-batch-size eval-micro-batch-size"},
       {.kind = kRefused,
        .reason = "iterations cannot be skipped in this build",
        .values = "result-rejected-tracker-filename",

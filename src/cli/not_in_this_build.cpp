@@ -63,8 +63,17 @@ std::span<const LackingOption> lacking_options() {
   return list;
 }
 
-Problems not_in_this_build(const PretrainOptions& options) {
+Problems not_in_this_build(const PretrainOptions& options, int64_t world) {
   Problems problems;
+  const auto checkpoint = [&](const char* flag, const std::string& folder) {
+    if (world == 1 || folder.empty()) return;
+    problems.push_back({ProblemKind::refused, flag,
+                        "checkpoints of several ranks are not written or read yet",
+                        "leave it out, or train on one rank"});
+  };
+  checkpoint("--save", options.train.save);
+  checkpoint("--load", options.train.load);
+  checkpoint("--pretrained-checkpoint", options.train.pretrained_checkpoint);
   for (const LackingOption& lacking : lacking_options()) {
     if (!lacking.is_set(options)) continue;
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});

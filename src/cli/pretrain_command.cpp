@@ -1,6 +1,7 @@
 #include "cli/pretrain_command.h"
 
 #include <iostream>
+#include <optional>
 
 #include "cli/exit_codes.h"
 #include "cli/not_in_this_build.h"
@@ -10,13 +11,15 @@
 namespace phx {
 
 int run_pretrain(std::span<const std::string> args) {
-  const ParseResult result = parse_pretrain(args);
+  const std::optional<LaunchEnvironment> launch = launch_environment();
+  const ParseResult result =
+      parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt);
   if (result.report.help) {
     std::cout << pretrain_help();
     return kExitDone;
   }
   const bool check_only = result.options.train.check_args;
-  const Problems lacking = not_in_this_build(result.options);
+  const Problems lacking = not_in_this_build(result.options, result.world);
   Problems problems = result.report.problems;
   if (!check_only) problems.insert(problems.end(), lacking.begin(), lacking.end());
   if (!problems.empty()) {
@@ -28,7 +31,7 @@ int run_pretrain(std::span<const std::string> args) {
     std::cout << format_notes(lacking) << result.options.table();
     return kExitDone;
   }
-  return train_main(result.options);
+  return train_main(result.options, launch);
 }
 
 }  // namespace phx

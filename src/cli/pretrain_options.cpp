@@ -6,6 +6,7 @@
 #include "base/option_rules.h"
 #include "cli/megatron_catalogue.h"
 #include "data/byte_tokenizer.h"
+#include "train/batch_schedule.h"
 #include "train/layout.h"
 
 namespace phx {
@@ -109,7 +110,10 @@ void check_tokens(const OptionSet& options, Problems& problems) {
   const auto iterations = options.number("train-iters"), samples = options.number("train-samples");
   const auto length = options.number("seq-length"), micro = options.number("micro-batch-size");
   if (!length || !micro || (!iterations && !samples)) return;
-  const double batch = options.number("global-batch-size").value_or(*micro);
+  double batch = options.number("global-batch-size").value_or(*micro);
+  const auto sizes = options.at("step-batch-size-schedule").get().get<std::string>();
+  if (!sizes.empty() && BatchSchedule::problems(sizes, 1).empty())
+    batch = double(BatchSchedule::parse(sizes, 1).largest());
   const double tokens = (iterations ? *iterations * batch : *samples) * *length;
   if (tokens < kMost) return;
   const std::string run = iterations ? "train-iters" : "train-samples";
@@ -187,6 +191,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   note_idle(set, result.options, result.report);
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(model_ranks(result.options.parallel)));
+  result.world = ranks;
   if (result.report.ok()) {
     const Problems layout = layout_problems(
         {result.options.model, result.options.parallel, result.options.train}, ranks);

@@ -32,6 +32,7 @@ struct PretrainOptions {
 struct ParseResult {
   PretrainOptions options;  // resolved when report.ok()
   ParseReport report;
+  int64_t world = 1;  // ranks that the options were checked for
 };
 
 // Reads and checks everything; reports every problem at once and throws nothing for them. `world`:

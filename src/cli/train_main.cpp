@@ -1,6 +1,7 @@
 #include "cli/train_main.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <thread>
 
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "cli/exit_codes.h"
 #include "comm/thread_world.h"
+#include "comm/world.h"
 #include "train/num_parameters.h"
 #include "train/trainer.h"
 
@@ -30,10 +32,6 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
   return options;
 }
 
-namespace {
-
-int exit_code(RunEnd end) { return end == RunEnd::stopped_by_signal ? kExitSignal : kExitDone; }
-
 RunConfig run_config(const PretrainOptions& options) {
   return {.model = options.model,
           .parallel = options.parallel,
@@ -42,6 +40,10 @@ RunConfig run_config(const PretrainOptions& options) {
           .data = options.data,
           .json = options.to_json().dump()};
 }
+
+namespace {
+
+int exit_code(RunEnd end) { return end == RunEnd::stopped_by_signal ? kExitSignal : kExitDone; }
 
 std::string described(Runtime& runtime, const Mesh& mesh, const PretrainOptions& options) {
   std::string text = str_cat("device: ", runtime.description());
@@ -57,9 +59,8 @@ std::string described(Runtime& runtime, const Mesh& mesh, const PretrainOptions&
 
 // One rank's part of the run.
 RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const Sources& sources,
-                const Mesh& mesh, const RuntimeOptions& device, Terminal& terminal,
+                const Mesh& mesh, Runtime& runtime, Terminal& terminal,
                 const TrainerOptions& trainer_options) {
-  Runtime runtime(device);
   terminal.print(described(runtime, mesh, options));
   if (runtime.deterministic() && runtime.kind() == DeviceKind::cuda)
     terminal.print(
@@ -76,37 +77,74 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
 
 }  // namespace
 
-int train_main(const PretrainOptions& options) {
-  const auto terminal = std::make_shared<Terminal>();
-  log_to(terminal, LogLevel::info);
+namespace {
 
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end a run
-  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
-  const RunConfig config = run_config(options);
-  const Sources sources(config);
-  RuntimeOptions device = runtime_options(options.train);
-  const int world = int(options.parallel.local_ranks.value_or(model_ranks(options.parallel)));
-  if (world == 1)
-    return exit_code(run_rank(options, config, sources, Mesh(), device, *terminal, {}));
-
+// All ranks as threads of this process.
+RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
+                      const Sources& sources, int world, RuntimeOptions device, Terminal& terminal,
+                      const WorldOptions& waits) {
   PHX_CHECK(device.kind == DeviceKind::cpu, world,
             " ranks in one process run on CPUs\n  hint: phalanx launch --nproc ", world,
-            " starts a process for each GPU");
+            " starts a process for each GPU; --device cpu runs them here");
   // Ranks share the cores; more threads than cores would only take turns.
   if (options.train.threads == 0) device.threads = std::max(1, device.threads / world);
   const Layout layout = make_layout(config.layout(), world);
   Terminal silent(stdout, stderr, TerminalMode::silent);
   RunEnd end = RunEnd::finished;
-  const WorldOptions waits{.timeout =
-                               std::chrono::minutes(options.parallel.distributed_timeout_minutes)};
   run_thread_ranks(world, waits, [&](World& ranks) {
+    Runtime runtime(device);
     const Mesh mesh(ranks, layout.mesh);
     const bool speaks = mesh.rank() == 0;
-    const RunEnd own = run_rank(options, config, sources, mesh, device, speaks ? *terminal : silent,
+    const RunEnd own = run_rank(options, config, sources, mesh, runtime, speaks ? terminal : silent,
                                 {.catches_signals = speaks});
     if (speaks) end = own;
   });
-  return exit_code(end);
+  return end;
+}
+
+// This process is one rank of several.
+RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
+                      const Sources& sources, const LaunchEnvironment& launch,
+                      RuntimeOptions device, Terminal& terminal, const WorldOptions& waits) {
+  if (options.train.threads == 0) device.threads = std::max(1, device.threads / launch.local_size);
+  const std::unique_ptr<World> world = make_world(device.kind, waits);
+  if (device.kind == DeviceKind::cuda) device.cuda_ordinal = world->gpu();
+  Runtime runtime(device);  // goes after the mesh, whose groups are watched on its streams
+  Terminal silent(stdout, stderr, TerminalMode::silent);
+  try {
+    const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
+    return run_rank(options, config, sources, mesh, runtime, mesh.rank() == 0 ? terminal : silent,
+                    {});
+  } catch (const std::exception& error) {
+    world->fail(error.what());  // the others need not wait for this rank
+    throw;
+  }
+}
+
+}  // namespace
+
+int train_main(const PretrainOptions& options, const std::optional<LaunchEnvironment>& launch) {
+  const auto terminal = std::make_shared<Terminal>();
+  log_to(terminal, LogLevel::info);
+
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end a run
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
+  // Each of a rank's streams needs a queue of its own on the GPU: in a shared one, a message that
+  // waits for its peer would hold up the very work that the peer waits for. (Scripts for Megatron
+  // often set this to 1.)
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  const RunConfig config = run_config(options);
+  const Sources sources(config);
+  const RuntimeOptions device = runtime_options(options.train);
+  const WorldOptions waits{.timeout =
+                               std::chrono::minutes(options.parallel.distributed_timeout_minutes)};
+  if (launch && launch->size > 1)
+    return exit_code(run_as_process(options, config, sources, *launch, device, *terminal, waits));
+  const int world = int(options.parallel.local_ranks.value_or(model_ranks(options.parallel)));
+  if (world > 1)
+    return exit_code(run_as_threads(options, config, sources, world, device, *terminal, waits));
+  Runtime runtime(device);
+  return exit_code(run_rank(options, config, sources, Mesh(), runtime, *terminal, {}));
 }
 
 }  // namespace phx

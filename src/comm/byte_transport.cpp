@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace phx {
 
@@ -17,7 +18,7 @@ void ByteTransport::barrier() {
   }
 }
 
-BufferPool::Buffer BufferPool::take(size_t bytes) {
+Buffer BufferPool::take(size_t bytes) {
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it)
     if (it->capacity() >= bytes && (best == free_.end() || it->capacity() < best->capacity()))
@@ -25,10 +26,18 @@ BufferPool::Buffer BufferPool::take(size_t bytes) {
   Buffer buffer;
   if (best != free_.end()) {
     buffer = std::move(*best);
-    *best = std::move(free_.back());
+    if (best != free_.end() - 1) *best = std::move(free_.back());
     free_.pop_back();
+  } else {
+    buffer = Buffer(bytes);
   }
-  buffer.resize(bytes);
+  buffer.set_size(bytes);
+  return buffer;
+}
+
+Buffer BufferPool::copy_of(ByteView bytes) {
+  Buffer buffer = take(bytes.size());
+  if (!bytes.empty()) std::memcpy(buffer.data(), bytes.data(), bytes.size());
   return buffer;
 }
 

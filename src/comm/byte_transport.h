@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -58,11 +60,40 @@ class ByteTransport {
   int rank_, size_;
 };
 
+// Bytes on the heap, not filled with anything.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(size_t capacity)
+      : memory_(std::make_unique_for_overwrite<std::byte[]>(capacity)), capacity_(capacity) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+
+  std::byte* data() { return memory_.get(); }
+  size_t size() const { return size_; }
+  size_t capacity() const { return capacity_; }
+  ByteRoom room() { return {memory_.get(), size_}; }
+  void set_size(size_t bytes) { size_ = bytes; }  // at most capacity()
+
+ private:
+  void swap(Buffer& other) {
+    std::swap(memory_, other.memory_);
+    std::swap(capacity_, other.capacity_);
+    std::swap(size_, other.size_);
+  }
+
+  std::unique_ptr<std::byte[]> memory_;
+  size_t capacity_ = 0, size_ = 0;
+};
+
 // Buffers that are used again, so that a steady step of messages allocates nothing.
 class BufferPool {
  public:
-  using Buffer = std::vector<std::byte>;
-  Buffer take(size_t bytes);  // of exactly this size
+  Buffer take(size_t bytes);  // of this size
+  Buffer copy_of(ByteView bytes);
   void give_back(Buffer buffer);
 
  private:

@@ -28,6 +28,12 @@ bool same_rows(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+bool overlap(const Tensor& a, const Tensor& b) {
+  if (!a.same_storage(b) || a.device().kind() == DeviceKind::meta) return false;
+  const auto *x = static_cast<const char*>(a.raw()), *y = static_cast<const char*>(b.raw());
+  return x < y + b.bytes() && y < x + a.bytes();
+}
+
 // FNV-1a: the same on every machine, which std::hash does not promise.
 uint64_t hash(uint64_t h, const void* data, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i)
@@ -54,6 +60,13 @@ void Communicator::check_pair(CommOp op, const Tensor& whole, const Tensor& part
   PHX_CHECK(same_rows(whole, part) && whole.dim(0) == size() * part.dim(0), op, " over ", name(),
             ": shard is ", part.shape(), ", so full should have ", size(),
             " times its rows, but it is ", whole.shape());
+  const char* own = overlap(whole, part) ? static_cast<const char*>(whole.raw()) : nullptr;
+  PHX_CHECK(own == nullptr || own + rank() * part.bytes() == part.raw(), op, " over ", name(),
+            ": shard lies within full, but not at the rows of rank ", rank());
+}
+
+void Communicator::check_apart(CommOp op, const Tensor& in, const Tensor& out) const {
+  PHX_CHECK(!overlap(in, out), op, " over ", name(), ": in and out share memory");
 }
 
 void Communicator::check_peer(CommOp op, int peer) const {
@@ -181,6 +194,7 @@ void Communicator::all_to_all(const Tensor& in, std::span<const int64_t> send_ro
     PHX_CHECK(sum == x.dim(0), "all_to_all over ", name(), ": ", what, " adds up to ", sum,
               " rows, but the tensor is ", x.shape());
   };
+  check_apart(CommOp::all_to_all, in, out);
   check_rows("send_rows", send_rows, in);
   check_rows("receive_rows", receive_rows, out);
   PHX_CHECK(send_rows[rank()] == receive_rows[rank()], "all_to_all over ", name(), ": rank ",

@@ -1,6 +1,8 @@
 // A group of ranks and the collectives among them. Every rank of a group makes the same calls in
 // the same order. A call enqueues on `stream` behind what is there already, and owns its tensors
 // until `stream` has run it; on cpu and meta every stream runs inline, so the call does the work.
+// Calls of one group run one after the other, even on different streams: what must not wait for
+// each other belongs into groups of its own.
 //
 // Reductions have one order: contributions are added in rank order, in acc_dtype, and rounded once
 // (whole numbers in their own type). The backends that share this code (threads, sockets, mpi)
@@ -108,6 +110,7 @@ class Communicator {
  private:
   void check_device(CommOp op, const Tensor& x) const;
   void check_pair(CommOp op, const Tensor& whole, const Tensor& part) const;
+  void check_apart(CommOp op, const Tensor& in, const Tensor& out) const;
   void check_peer(CommOp op, int peer) const;
   void copy_local(const Tensor& from, const Tensor& to, Stream stream) const;
   Tensor scratch_like(const Tensor& x, int64_t bytes) const;

@@ -32,8 +32,8 @@ struct Meeting {
   uint64_t opened = 0, closed = 0;
   bool broken = false;  // a rank left before its round opened: what it published is gone
 
-  std::map<std::pair<int, int>, std::deque<BufferPool::Buffer>> mail;  // (to, from), in order
-  std::vector<std::condition_variable> mail_came;                      // per rank
+  std::map<std::pair<int, int>, std::deque<Buffer>> mail;  // (to, from), in order
+  std::vector<std::condition_variable> mail_came;          // per rank
   BufferPool pool;
 };
 
@@ -160,7 +160,7 @@ class ThreadTransport : public ByteTransport {
 
   void send(ByteView bytes, int peer) override {
     Meeting& meeting = *meeting_;
-    BufferPool::Buffer copy;
+    Buffer copy;
     {
       const std::lock_guard lock(meeting.mutex);
       copy = meeting.pool.take(bytes.size());
@@ -175,7 +175,7 @@ class ThreadTransport : public ByteTransport {
 
   void receive(ByteRoom room, int peer) override {
     Meeting& meeting = *meeting_;
-    BufferPool::Buffer got;
+    Buffer got;
     {
       std::unique_lock lock(meeting.mutex);
       auto& box = meeting.mail[{rank(), peer}];

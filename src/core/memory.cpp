@@ -66,12 +66,19 @@ void* Allocator::from_source(int64_t bytes) {
   if (data != nullptr) {
     ++report_.source_allocations;
     report_.reserved += bytes;
+    report_.peak_reserved = std::max(report_.peak_reserved, report_.reserved);
   }
   return data;
 }
 
 Block Allocator::from_cache(int64_t bytes, Purpose purpose, uint8_t stream) {
-  Block block{.bytes = bytes, .reserved = size_class(bytes), .purpose = purpose, .stream = stream};
+  // What is made once and stays is taken as it is: there is nobody to share its block with.
+  const bool stays =
+      purpose == Purpose::weights || purpose == Purpose::gradients || purpose == Purpose::optimizer;
+  Block block{.bytes = bytes,
+              .reserved = stays ? bytes : size_class(bytes),
+              .purpose = purpose,
+              .stream = stream};
   auto& bin = free_[{block.reserved, stream}];
   if (!bin.empty()) {
     block.data = bin.back();
@@ -255,6 +262,7 @@ MemoryReport Allocator::report() const { return report_; }
 void Allocator::reset_peak() {
   report_.peak = report_.at_peak = report_.live;
   report_.peak_total = sum(report_.live);
+  report_.peak_reserved = report_.reserved;
 }
 
 void Allocator::release_cache() {
@@ -280,10 +288,11 @@ void Allocator::out_of_memory(int64_t bytes, Purpose purpose) const {
                        " MiB");
   }
   const bool activations = order[0] == static_cast<int>(Purpose::activations);
-  throw_error(str_cat("out of memory on ", device_name_, ": ", name(purpose), " asked for ",
-                      int64_t(bytes / kMiB), " MiB; in use:", holders, "\n  hint: ",
-                      activations ? "a smaller --micro-batch-size, or --recompute-granularity full"
-                                  : "a smaller model, or --bf16"));
+  throw OutOfMemory(str_cat("out of memory on ", device_name_, ": ", name(purpose), " asked for ",
+                            int64_t(bytes / kMiB), " MiB; in use:", holders, "\n  hint: ",
+                            activations
+                                ? "a smaller --micro-batch-size, or --recompute-granularity full"
+                                : "a smaller model, or --bf16"));
 }
 
 }  // namespace phx

@@ -26,7 +26,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
+
 namespace phx {
+
+// The device has no memory left, after everything that could be given back was.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
 
 enum class Purpose : uint8_t {
   weights,
@@ -67,6 +75,7 @@ struct MemoryReport {
   BytesByPurpose peak{};           // each purpose's own highest
   int64_t peak_total = 0;          // sum of at_peak
   int64_t reserved = 0;            // taken from the source, arena included
+  int64_t peak_reserved = 0;       // the most of it so far
   int64_t arena = 0;               // the arena that all planned steps share
   int64_t source_allocations = 0;  // calls to the source so far: constant in a steady step
   int64_t replayed_steps = 0;      // steps served from the arena to the end

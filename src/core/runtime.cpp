@@ -44,16 +44,21 @@ class HeapSource : public MemorySource {
 // Addresses without memory: distinct, aligned, never touched.
 class InventedSource : public MemorySource {
  public:
+  explicit InventedSource(int64_t bytes)
+      : left_(bytes > 0 ? bytes : std::numeric_limits<int64_t>::max()) {}
   void* allocate(int64_t bytes) override {
+    if (bytes > left_) return nullptr;
+    left_ -= bytes;
     const uintptr_t at = next_;
     next_ += round_up(bytes, kHugePage);
     return reinterpret_cast<void*>(at);
   }
-  void free(void*, int64_t) override {}
-  int64_t available() const override { return std::numeric_limits<int64_t>::max(); }
+  void free(void*, int64_t bytes) override { left_ += bytes; }
+  int64_t available() const override { return left_; }
 
  private:
   uintptr_t next_ = kHugePage;
+  int64_t left_;
 };
 
 class CpuBackend : public Backend {
@@ -79,9 +84,11 @@ class CpuBackend : public Backend {
 
 class MetaBackend : public Backend {
  public:
+  explicit MetaBackend(int64_t bytes) : bytes_(bytes) {}
   std::unique_ptr<MemorySource> memory_source() override {
-    return std::make_unique<InventedSource>();
+    return std::make_unique<InventedSource>(bytes_);
   }
+  std::shared_ptr<void> host_buffer(int64_t) override { return {}; }  // nobody writes into it
   void copy_to_device(void*, const void*, int64_t, StreamName) override {}
   void copy_to_host(void*, const void*, int64_t, StreamName) override {
     throw_error("a meta tensor has no values to read");
@@ -90,6 +97,9 @@ class MetaBackend : public Backend {
   void copy_rows(const RowCopy&, StreamName) override {}
   void set_zero(void*, int64_t, StreamName) override {}
   std::string description() const override { return "meta"; }
+
+ private:
+  int64_t bytes_;
 };
 
 std::unique_ptr<Backend> make_backend(const RuntimeOptions& options) {
@@ -97,7 +107,7 @@ std::unique_ptr<Backend> make_backend(const RuntimeOptions& options) {
     case DeviceKind::cpu:
       return std::make_unique<CpuBackend>();
     case DeviceKind::meta:
-      return std::make_unique<MetaBackend>();
+      return std::make_unique<MetaBackend>(options.meta_bytes);
     case DeviceKind::cuda:
       break;
   }

@@ -111,6 +111,7 @@ class Device {
 struct RuntimeOptions {
   DeviceKind kind = DeviceKind::cpu;
   DeviceKind target = DeviceKind::cpu;  // for meta only
+  int64_t meta_bytes = 0;               // that a meta device has; 0: no end of them
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
   bool deterministic = false;  // cuda: only kernels with a fixed order of additions

@@ -16,6 +16,9 @@ PHX_KERNEL(void, column_sums,
 // in f32, and the blocks are added in f64.
 void sum(const Tensor& x, const Sink& total);
 void sum_of_squares(const Tensor& x, const Sink& total);  // of gradients: the norm before its root
+// The same with memory for the sums of up to `elements`: f64 [blocks].
+Tensor sum_workspace(int64_t elements, Device device);
+void sum_of_squares(const Tensor& x, const Tensor& workspace, const Sink& total);
 
 enum class Term : uint8_t { value, square };
 PHX_KERNEL(void, sum_all,

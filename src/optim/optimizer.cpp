@@ -53,9 +53,11 @@ void Optimizer::masters_from_weights() {
 void Optimizer::sum_squares(StepScalars& scalars, std::span<const FlatRange> ranges) {
   Tensor slot = scalars.slot(Slot::sum_squares);
   if (ranges.empty()) set_zero(slot);
+  // As large on every rank, whatever it counts: ranks of one stage allocate alike.
+  const Tensor workspace = kernels::sum_workspace(exp_avg_.numel(), slot.device());
   float beta = 0.f;
   for (const FlatRange& range : ranges) {
-    kernels::sum_of_squares(part(store_.gradients(), range), {slot, beta});
+    kernels::sum_of_squares(part(store_.gradients(), range), workspace, {slot, beta});
     beta = 1.f;
   }
 }

@@ -8,22 +8,24 @@
 
 namespace phx {
 
-ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_samples,
-                                 int64_t global_batch_size) {
+ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_iterations,
+                                 const std::function<int64_t(int64_t)>& samples_after) {
   ScheduleLengths lengths;
-  lengths.total = train_samples;
-  lengths.decay = config.lr_decay_samples ? *config.lr_decay_samples
-                  : config.lr_decay_iters ? *config.lr_decay_iters * global_batch_size
-                                          : train_samples;
+  const int64_t decay_iterations = config.lr_decay_iters.value_or(train_iterations);
+  lengths.total = samples_after(train_iterations);
+  lengths.decay = config.lr_decay_samples.value_or(samples_after(decay_iterations));
   if (config.lr_warmup_fraction) {
     lengths.warmup = int64_t(*config.lr_warmup_fraction * double(lengths.decay));
   } else {
     lengths.warmup = config.lr_warmup_samples > 0 ? config.lr_warmup_samples
-                                                  : config.lr_warmup_iters * global_batch_size;
+                                                  : samples_after(config.lr_warmup_iters);
   }
-  lengths.wsd_decay = config.lr_wsd_decay_samples ? *config.lr_wsd_decay_samples
-                      : config.lr_wsd_decay_iters ? *config.lr_wsd_decay_iters * global_batch_size
-                                                  : 0;
+  if (config.lr_wsd_decay_samples) {
+    lengths.wsd_decay = *config.lr_wsd_decay_samples;
+  } else if (config.lr_wsd_decay_iters) {  // the last iterations of the decay
+    lengths.wsd_decay =
+        lengths.decay - samples_after(decay_iterations - *config.lr_wsd_decay_iters);
+  }
   PHX_CHECK(lengths.warmup < lengths.decay || lengths.decay == 0, "warm-up of ", lengths.warmup,
             " samples does not end before the decay of ", lengths.decay,
             " samples does\n  hint: a shorter --lr-warmup-iters, or a longer --lr-decay-iters");

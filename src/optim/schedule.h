@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "optim/optimizer_config.h"
 
@@ -15,9 +16,10 @@ struct ScheduleLengths {  // in samples
   int64_t total = 0;      // of the run; weight decay ends there
 };
 
-// From iterations (times the global batch) or samples, as the flags give them.
-ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_samples,
-                                 int64_t global_batch_size);
+// From iterations or samples, as the flags give them. `samples_after` says how many samples so many
+// iterations from the start consume: times the global batch, where that has one size.
+ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_iterations,
+                                 const std::function<int64_t(int64_t)>& samples_after);
 
 double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
                      int64_t samples);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/error.h"
+
 namespace phx {
 
 BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
@@ -9,6 +11,7 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const Batch
     : source_(std::move(source)),
       shape_(shape),
       vocab_size_(vocab_size),
+      num_micro_batches_(shape.num_micro_batches),
       sample_(shape.seq_length + 1) {
   if (!shape.reads) return;
   device_ = empty({shape.num_micro_batches, 2, shape.seq_length, shape.micro_batch}, DType::i32,
@@ -29,9 +32,13 @@ void BatchLoader::fill(int32_t* tokens, int32_t* labels, int64_t sample, int64_t
   }
 }
 
-void BatchLoader::load(int64_t first_sample) {
+void BatchLoader::load(int64_t first_sample, int64_t num_micro_batches) {
+  PHX_CHECK(num_micro_batches >= 1 && num_micro_batches <= shape_.num_micro_batches, "a batch of ",
+            num_micro_batches, " micro-batches, where there is room for ",
+            shape_.num_micro_batches);
   first_sample_ = first_sample;
-  tokens_ = shape_.micro_batch * shape_.num_micro_batches * shape_.seq_length;
+  num_micro_batches_ = num_micro_batches;
+  tokens_ = shape_.micro_batch * num_micro_batches * shape_.seq_length;
   if (!shape_.reads) return;
   if (device_.device().kind() == DeviceKind::meta) return;
   Runtime& runtime = device_.runtime();
@@ -40,10 +47,11 @@ void BatchLoader::load(int64_t first_sample) {
   runtime.backend().wait_on_host(staging.read);
   auto* host = static_cast<int32_t*>(staging.memory.get());
   const int64_t plane = shape_.seq_length * shape_.micro_batch;
-  for (int64_t k = 0; k < shape_.num_micro_batches; ++k)
+  for (int64_t k = 0; k < num_micro_batches; ++k)
     for (int64_t j = 0; j < shape_.micro_batch; ++j)
       fill(host + 2 * k * plane, host + (2 * k + 1) * plane, this->first_sample(k) + j, j);
-  copy_from_host(device_, host);
+  Tensor used = device_.rows(0, num_micro_batches);
+  copy_from_host(used, host);
   staging.read = runtime.stream(StreamName::compute).record();
 }
 

@@ -14,7 +14,9 @@ namespace phx {
 
 // A global batch as one data-parallel rank sees it.
 struct BatchShape {
-  int64_t micro_batch = 1, num_micro_batches = 1, seq_length = 0;
+  int64_t micro_batch = 1;
+  int64_t num_micro_batches = 1;  // of the largest batch
+  int64_t seq_length = 0;
   int64_t data_rank = 0, data_ranks = 1;
   // Whether this rank reads tokens or labels: the stages inside of a pipeline do not.
   bool reads = true;
@@ -30,12 +32,15 @@ class BatchLoader {
   BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
               int64_t vocab_size, Device device);
 
-  // Samples first_sample .. first_sample + samples() - 1 of the source's order, of which this rank
-  // takes its micro-batches ("single" order: sample j of micro-batch k of data rank r is number
-  // (k * data_ranks + r) * micro_batch + j).
-  void load(int64_t first_sample);
+  // The samples from first_sample on, in the source's order, of which this rank takes
+  // num_micro_batches micro-batches, as many as there is room for if that is not said ("single"
+  // order: sample j of micro-batch k of data rank r is number (k * data_ranks + r) * micro_batch +
+  // j).
+  void load(int64_t first_sample, int64_t num_micro_batches);
+  void load(int64_t first_sample) { load(first_sample, shape_.num_micro_batches); }
 
   const BatchShape& shape() const { return shape_; }
+  int64_t num_micro_batches() const { return num_micro_batches_; }  // of the current batch
   int64_t tokens() const { return tokens_; }  // that count for the loss, of this rank's samples
   Batch micro_batch(int64_t k) const;
   int64_t first_sample(int64_t k) const {  // of this rank's micro-batch k
@@ -56,7 +61,7 @@ class BatchLoader {
   };
   std::array<Staging, 2> staging_;
   int next_ = 0;
-  int64_t first_sample_ = 0, tokens_ = 0;
+  int64_t first_sample_ = 0, num_micro_batches_ = 0, tokens_ = 0;
   std::vector<int32_t> sample_;  // [s + 1]
 };
 

@@ -1,9 +1,11 @@
 #include "train/layout.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/option_rules.h"
+#include "train/batch_schedule.h"
 
 namespace phx {
 
@@ -85,12 +87,25 @@ class Checker {
   void check_batch() {
     const int64_t dp = data_parallel_size(ranks_, world_), micro = train_.micro_batch_size;
     if (dp < 1 || micro < 1) return;  // told already
-    const int64_t batch = train_.global_batch(dp);
-    if (batch % (micro * dp) == 0) return;
-    add("--global-batch-size",
-        str_cat("--global-batch-size ", batch, " is not a multiple of --micro-batch-size ", micro,
-                " x data parallel ", dp, " = ", micro * dp),
-        nearest_multiples(batch, micro * dp));
+    const std::string& schedule = train_.step_batch_size_schedule;
+    const char* flag = schedule.empty() ? "--global-batch-size" : "--step-batch-size-schedule";
+    if (!schedule.empty()) {
+      const Problems wrong = BatchSchedule::problems(schedule, model_.seq_length);
+      problems_.insert(problems_.end(), wrong.begin(), wrong.end());
+      if (!wrong.empty()) return;
+    }
+    for (int64_t size : train_.batch_schedule(model_.seq_length, dp).sizes()) {
+      if (size > 0 && size % (micro * dp) == 0) {
+        micro_batches_.insert(size / (micro * dp));
+        continue;
+      }
+      const int64_t given = size > 0 ? size : *train_.global_batch_size;  // decreased to nothing
+      add(flag,
+          str_cat(flag, schedule.empty() ? " " : ": size ", given,
+                  size > 0 ? " is not a multiple of" : " cannot be decreased to a multiple of",
+                  " --micro-batch-size ", micro, " x data parallel ", dp, " = ", micro * dp),
+          nearest_multiples(given, micro * dp));
+    }
   }
 
   void check_pipeline() {
@@ -104,16 +119,15 @@ class Checker {
       add("--pipeline-schedule",
           str_cat("--pipeline-schedule zb-h1 has one chunk a pipeline rank, not ", chunks),
           "leave out the virtual stages, or use --pipeline-schedule 1f1b");
-    const int64_t dp = data_parallel_size(ranks_, world_);
-    if (chunks == 1 || zero_bubble || dp < 1 || train_.micro_batch_size < 1 ||
-        train_.global_batch(dp) % (train_.micro_batch_size * dp) != 0)
-      return;
-    const Problems few = interleaving_problems(
-        {.stages = int(ranks_.pipeline_model_parallel_size),
-         .chunks = chunks,
-         .micro_batches = int(train_.num_micro_batches(dp)),
-         .group_size = int(ranks_.microbatch_group_size_per_virtual_pipeline_stage.value_or(0))});
-    problems_.insert(problems_.end(), few.begin(), few.end());
+    if (chunks == 1 || zero_bubble) return;
+    for (int64_t micro_batches : micro_batches_) {
+      const Problems few = interleaving_problems(
+          {.stages = int(ranks_.pipeline_model_parallel_size),
+           .chunks = chunks,
+           .micro_batches = int(micro_batches),
+           .group_size = int(ranks_.microbatch_group_size_per_virtual_pipeline_stage.value_or(0))});
+      problems_.insert(problems_.end(), few.begin(), few.end());
+    }
   }
 
   int64_t tp() const { return ranks_.tensor_model_parallel_size; }
@@ -141,6 +155,7 @@ class Checker {
   const ParallelConfig& ranks_;
   const TrainConfig& train_;
   int64_t world_;
+  std::set<int64_t> micro_batches_;  // a rank's, of the batch sizes that fit
   Problems problems_;
 };
 

@@ -97,7 +97,9 @@ BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> 
 
 std::vector<std::unique_ptr<GptModel>> make_chunks(const RunConfig& run, const Layout& layout,
                                                    const Mesh& mesh) {
-  const ModelRanks ranks{.tp = {.group = mesh.tp(), .sequence = run.parallel.sequence_parallel},
+  const ModelRanks ranks{.tp = {.group = mesh.tp(),
+                                .sequence = run.parallel.sequence_parallel,
+                                .overlap = run.parallel.tp_comm_overlap},
                          .key_sharers = mesh.key_sharers()};
   std::vector<std::unique_ptr<GptModel>> chunks;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
@@ -131,12 +133,13 @@ int64_t bucket_elements(const ParallelConfig& parallel, int64_t data_ranks) {
 
 StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
   const int64_t data_ranks = mesh.sizes().dp;
-  StoreOptions options{.dtype = model_dtype(run.train.precision()),
-                       .seed = uint64_t(run.train.seed),
-                       .also_decays = decays_beside_matrices(run.optim),
-                       .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
-                       .bucket_elements = bucket_elements(run.parallel, data_ranks),
-                       .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks : 1};
+  StoreOptions options{
+      .dtype = model_dtype(run.train.precision()),
+      .seed = uint64_t(run.train.seed),
+      .also_decays = decays_beside_matrices(run.optim),
+      .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
+      .bucket_elements = bucket_elements(run.parallel, data_ranks),
+      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks : 1};
   if (run.parallel.grad_reduce_in_bf16) options.gradients_in = DType::bf16;
   return options;
 }
@@ -182,13 +185,30 @@ Sources::Sources(const RunConfig& config) {
   test = part(Split::test);
 }
 
-Session::Session(const RunConfig& run, Device device)
-    : Session(run, Sources(run), device, one_rank()) {}
+Sources Sources::made_up(const RunConfig& config) {
+  const int64_t vocab = vocabulary(config.model);
+  const auto shares = config.data.split_shares();
+  const auto part = [&](Split split, bool of_mock) -> std::shared_ptr<const SampleSource> {
+    if (config.data.mock_data ? !of_mock : shares[size_t(split)] <= 0) return nullptr;
+    return std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
+  };
+  Sources sources;
+  sources.train = part(Split::train, /*of_mock=*/true);
+  sources.valid = part(Split::valid, /*of_mock=*/true);
+  sources.test = part(Split::test, /*of_mock=*/false);
+  return sources;
+}
+
+Session::Session(const RunConfig& run, Device device) : Session(run, Sources(run), device) {}
+
+Session::Session(const RunConfig& run, const Sources& sources, Device device)
+    : Session(run, sources, device, one_rank()) {}
 
 Session::Session(const RunConfig& run, const Sources& sources, Device device, const Mesh& ranks)
     : config(run),
       mesh(ranks),
       layout(make_layout(config.layout(), mesh.size())),
+      batch_schedule(config.train.batch_schedule(config.model.seq_length, mesh.sizes().dp)),
       chunks(make_chunks(config, layout, mesh)),
       store(modules_of(chunks), device, store_options(config, mesh)),
       data_parallel(store, mesh.dp(),
@@ -211,6 +231,12 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
   describe(sources.valid);
   if (sources.valid) valid_batches.emplace(loader(run, sources.valid, device, mesh));
   if (sources.test) test_batches.emplace(loader(run, sources.test, device, mesh));
+}
+
+void Session::load_batch(int64_t consumed) {
+  const BatchShape& shape = train_batches.shape();
+  const int64_t together = shape.micro_batch * shape.data_ranks;
+  train_batches.load(consumed, batch_schedule.size_at(consumed) / together);
 }
 
 }  // namespace phx

@@ -13,6 +13,7 @@
 #include "parallel/data/data_parallel.h"
 #include "parallel/parallel_config.h"
 #include "train/batch_loader.h"
+#include "train/batch_schedule.h"
 #include "train/flops.h"
 #include "train/train_config.h"
 #include "train/train_step.h"
@@ -37,20 +38,29 @@ FlopsShape flops_shape(const TransformerConfig& config);
 // Where samples come from. Opened before anything is allocated: bad data ends a run at once.
 struct Sources {
   explicit Sources(const RunConfig& config);
+  // The same parts, of made-up tokens: for whoever needs shapes alone. Opens nothing.
+  static Sources made_up(const RunConfig& config);
   std::shared_ptr<const SampleSource> train, valid, test;  // null: the data has no such part
+
+ private:
+  Sources() = default;
 };
 
 // A rank's share of a run. `mesh` outlives it.
 struct Session {
   Session(const RunConfig& config, Device device);  // one rank
+  Session(const RunConfig& config, const Sources& sources, Device device);
   Session(const RunConfig& config, const Sources& sources, Device device, const Mesh& mesh);
 
   GptModel& model() { return *chunks.at(0); }  // of one rank: all of it
   int64_t data_parallel_size() const { return mesh.sizes().dp; }
+  // The training batch that comes after `consumed` samples.
+  void load_batch(int64_t consumed);
 
   const RunConfig config;
   const Mesh& mesh;
   const Layout layout;
+  const BatchSchedule batch_schedule;
   std::vector<std::unique_ptr<GptModel>> chunks;  // the parts of the model that this rank holds
   ParameterStore store;
   DataParallel data_parallel;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/option_rules.h"
+#include "train/batch_schedule.h"
 
 namespace phx {
 
@@ -13,8 +14,16 @@ Precision TrainConfig::precision() const {
   return bf16 ? Precision::bf16 : Precision::fp32;
 }
 
+BatchSchedule TrainConfig::batch_schedule(int64_t seq_length, int64_t data_parallel) const {
+  if (!step_batch_size_schedule.empty())
+    return BatchSchedule::parse(step_batch_size_schedule, seq_length);
+  const int64_t together = micro_batch_size * data_parallel;
+  const int64_t size = global_batch_size.value_or(together);
+  return BatchSchedule::constant(decrease_batch_size_if_needed ? size - size % together : size);
+}
+
 int64_t TrainConfig::global_batch(int64_t data_parallel) const {
-  return global_batch_size.value_or(micro_batch_size * data_parallel);
+  return batch_schedule(/*seq_length=*/1, data_parallel).largest();  // sizes have no length
 }
 
 int64_t TrainConfig::num_micro_batches(int64_t data_parallel) const {
@@ -25,9 +34,9 @@ int64_t TrainConfig::num_micro_batches(int64_t data_parallel) const {
   return global_batch(data_parallel) / together;
 }
 
-int64_t TrainConfig::iterations() const {
+int64_t TrainConfig::iterations(const BatchSchedule& batches) const {
   if (train_iters) return *train_iters;
-  return train_samples ? *train_samples / global_batch() : 0;
+  return train_samples ? batches.iterations_within(*train_samples) : 0;
 }
 
 bool TrainConfig::recompute_core_attention() const {
@@ -37,7 +46,8 @@ bool TrainConfig::recompute_core_attention() const {
 }
 
 void TrainConfig::resolve(int64_t data_parallel) {
-  global_batch_size = global_batch(data_parallel);
+  if (!global_batch_size && step_batch_size_schedule.empty())
+    global_batch_size = micro_batch_size * data_parallel;
   if (recompute_granularity == RecomputeGranularity::selective && recompute_modules.empty()) {
     recompute_modules = {"core_attn"};
   }
@@ -69,11 +79,23 @@ void check_recompute(const OptionSet& options, Problems& problems) {
   }
 }
 
+void check_batch_schedule(const OptionSet& options, Problems& problems) {
+  if (!options.active("step-batch-size-schedule")) return;
+  const auto text = options.at("step-batch-size-schedule").get().get<std::string>();
+  const Problems wrong = BatchSchedule::problems(text, /*seq_length=*/1);
+  problems.insert(problems.end(), wrong.begin(), wrong.end());
+}
+
 }  // namespace
 
 std::vector<Rule> train_rules() {
   return {
       exactly_one({"train-iters", "train-samples"}, "a run has one length"),
+      excludes("step-batch-size-schedule", "global-batch-size", "a schedule has all sizes"),
+      excludes("step-batch-size-schedule", "decrease-batch-size-if-needed",
+               "a schedule's sizes stay as they are"),
+      {"--step-batch-size-schedule has rising thresholds from 0 on and a size for each",
+       check_batch_schedule},
       at_most_one({"bf16", "fp16", "fp64"}, "a run has one precision"),
       {"--recompute-granularity full goes with a method and a number of layers, selective with "
        "modules",

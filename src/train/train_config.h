@@ -11,6 +11,7 @@
 
 namespace phx {
 
+class BatchSchedule;
 struct Rule;
 
 enum class Precision { fp32, bf16, fp16, fp64 };
@@ -28,6 +29,8 @@ struct TrainConfig {
   // Length and batches.
   int64_t micro_batch_size = 0;
   std::optional<int64_t> global_batch_size;
+  std::string step_batch_size_schedule;
+  bool decrease_batch_size_if_needed = false;
   std::optional<int64_t> train_iters;
   std::optional<int64_t> train_samples;
   std::optional<int64_t> exit_interval;
@@ -77,10 +80,12 @@ struct TrainConfig {
   bool exit_on_missing_checkpoint = false;
 
   Precision precision() const;
-  int64_t global_batch(
-      int64_t data_parallel = 1) const;  // Megatron's default: one micro-batch each
-  int64_t num_micro_batches(int64_t data_parallel = 1) const;
-  int64_t iterations() const;  // from --train-iters, or --train-samples and the global batch
+  // What every iteration's batch follows from; Megatron's default is one micro-batch a rank.
+  BatchSchedule batch_schedule(int64_t seq_length, int64_t data_parallel) const;
+  // The largest batch of the run: memory is there for it, evaluation is done with it.
+  int64_t global_batch(int64_t data_parallel = 1) const;
+  int64_t num_micro_batches(int64_t data_parallel = 1) const;  // of the largest batch
+  int64_t iterations(const BatchSchedule& batches) const;      // or from --train-samples
   bool recompute_core_attention() const;  // selective, with core_attn among the modules
 
   void resolve(int64_t data_parallel = 1);  // writes what unset fields come to into the fields

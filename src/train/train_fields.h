@@ -14,6 +14,10 @@ void TrainConfig::each(Field&& field) {
         Required{});
   field("global-batch-size", global_batch_size, "sequences in one optimizer step", batch,
         DefaultIs{"one micro-batch a data-parallel rank"});
+  field("step-batch-size-schedule", step_batch_size_schedule,
+        "sizes over the run, each from so many tokens on: \"0:768 250B:1536\"");
+  field("decrease-batch-size-if-needed", decrease_batch_size_if_needed,
+        "round --global-batch-size down to a multiple of micro-batch and data-parallel ranks");
   field("train-iters", train_iters, "optimizer steps of the run", iterations);
   field("train-samples", train_samples, "or its length in sequences", samples);
   field("exit-interval", exit_interval, "stop at the first iteration divisible by this",

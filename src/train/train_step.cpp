@@ -60,7 +60,7 @@ const Schedule& TrainStep::schedule(const char* kind, int64_t micro_batches) {
 void TrainStep::run(const BatchLoader& loader, const StepSettings& settings) {
   run({.batch = [&](int k) { return loader.micro_batch(k); },
        .first_sample = [&](int k) { return loader.first_sample(k); }},
-      loader.shape().num_micro_batches, loader.tokens(), settings);
+      loader.num_micro_batches(), loader.tokens(), settings);
 }
 
 void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
@@ -74,18 +74,22 @@ void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_
 void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
                     const StepSettings& settings) {
   Runtime& runtime = parts_.store.weights().runtime();
+  if (!warm_) warm_up(work);
   const Schedule& plan = schedule("train", micro_batches);
   PlannedStep planned(runtime, "train", micro_batches);
   begin(tokens, settings);
   work.context = {.seed = seed_, .step = settings.iteration};
   work.grad_scale = grad_scale_;
-  if (counts_loss()) work.loss_sum = scalars_.slot(Slot::loss_sum);
+  Tensor loss_sum = scalars_.slot(Slot::loss_sum);
+  work.loss_sum = loss_sum;
 
   parts_.store.begin_step();
   parts_.data_parallel.begin_step(micro_batches);
   parts_.stage.begin(std::move(work));
   run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
   parts_.stage.begin({});
+  // All tensor-parallel ranks add the losses up, so that all allocate alike; one of them counts.
+  if (!counts_loss()) set_zero(loss_sum);
   reduce_gradients();
 
   parts_.optimizer.sum_squares(scalars_, counted_);
@@ -95,6 +99,32 @@ void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
   parts_.optimizer.update(scalars_, settings.sticky_skip);
   parts_.data_parallel.gather_weights();
   scalars_.publish();
+}
+
+// On a GPU the first launch of a kernel loads it, which may wait for everything that runs: also for
+// a message that waits for its peer, who may wait for us. So where messages are under way while a
+// stage computes, it has computed once before.
+void TrainStep::warm_up(const StageWork& work) {
+  warm_ = true;
+  const PipelineLinks links = parts_.mesh.links();
+  const Communicator* link = links.forward_in != nullptr ? links.forward_in : links.forward_out;
+  if (link == nullptr || !link->asynchronous()) return;
+  StageWork rehearsal = work;
+  rehearsal.context = {.seed = seed_, .step = 0};
+  rehearsal.grad_scale = grad_scale_;
+  kernels::fill(grad_scale_, 1.0);
+  parts_.store.begin_step();
+  parts_.data_parallel.begin_step(1);
+  parts_.stage.begin(std::move(rehearsal));
+  const Device device = parts_.store.weights().device();
+  for (int chunk = 0; chunk < parts_.layout.placement.chunks; ++chunk) {
+    const MessageSpec message = parts_.stage.message(0);
+    Tensor input = zeros(message.shape, message.dtype, device), dy = input;
+    parts_.stage.forward(0, chunk, input);
+    parts_.stage.backward(0, chunk, dy, /*defer_weights=*/false);
+  }
+  parts_.stage.begin({});
+  device.runtime().synchronize();
 }
 
 void TrainStep::begin(int64_t tokens, const StepSettings& settings) {
@@ -143,10 +173,11 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
                         .first_sample = [&](int k) { return batch.first_sample(k); },
                         .context = {.seed = seed_, .training = false},
                         .grad_scale = {},
-                        .loss_sum = counts_loss() ? total : Tensor()});
+                        .loss_sum = total});
     run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
     parts_.stage.begin({});
   }
+  if (!counts_loss()) set_zero(total);
   if (parts_.mesh.world() != nullptr)
     parts_.mesh.world()->all_reduce(total, runtime.stream(StreamName::compute));
   if (runtime.kind() == DeviceKind::meta) return 0;

@@ -67,6 +67,7 @@ class TrainStep {
  private:
   void run(StageWork work, int64_t micro_batches, int64_t tokens, const StepSettings& settings);
   void begin(int64_t tokens, const StepSettings& settings);
+  void warm_up(const StageWork& work);
   void reduce_gradients();
   const Schedule& schedule(const char* kind, int64_t micro_batches);
   bool counts_loss() const { return parts_.mesh.last_stage() && parts_.mesh.tp_rank() == 0; }
@@ -76,6 +77,7 @@ class TrainStep {
   uint64_t seed_;
   StepScalars scalars_;
   Tensor grad_scale_;  // [1] loss_scale / N
+  bool warm_ = false;
   std::map<std::pair<std::string, int64_t>, Schedule> schedules_;
   std::vector<FlatRange> summed_over_tp_, summed_over_ends_;  // of what this rank owns
   std::vector<FlatRange> counted_;                            // in the norm, once among all ranks

@@ -32,12 +32,11 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
     : session_(session),
       terminal_(terminal),
       config_(session.config.train),
-      lengths_(
-          schedule_lengths(session.config.optim,
-                           session.config.train.iterations() * session.config.train.global_batch(),
-                           session.config.train.global_batch())),
+      lengths_(schedule_lengths(
+          session.config.optim, session.config.train.iterations(session.batch_schedule),
+          [&](int64_t iterations) { return session.batch_schedule.after(0, iterations); })),
       scaler_(session.config.optim, session.config.train.precision() == Precision::fp16),
-      iterations_(session.config.train.iterations()) {
+      iterations_(session.config.train.iterations(session.batch_schedule)) {
   if (options.catches_signals) signals_.emplace();
   state_.scaler = scaler_.state();
   load();
@@ -45,9 +44,12 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
   if (!config_.tensorboard_dir.empty() && speaks()) tensorboard_.emplace(config_.tensorboard_dir);
   if (!config_.metrics_file.empty() && !config_.skip_train && speaks())
     metrics_.emplace(config_.metrics_file, state_.iteration);
+  const int64_t batch = session.batch_schedule.largest();
+  if (config_.decrease_batch_size_if_needed && config_.global_batch_size.value_or(batch) != batch)
+    terminal_.print(str_cat("--decrease-batch-size-if-needed: global batches of ", batch,
+                            " instead of ", *config_.global_batch_size));
   const TransformerConfig& model = session.config.model;
-  flops_per_iteration_ =
-      training_flops_of_batch(flops_shape(model), config_.global_batch(), model.seq_length);
+  flops_per_sample_ = training_flops_of_batch(flops_shape(model), 1, model.seq_length);
 }
 
 void Trainer::load() {
@@ -117,21 +119,22 @@ RunEnd Trainer::run() {
 }
 
 void Trainer::iterate() {
-  const int64_t gbs = config_.global_batch();
   // Steps that are still under way are taken as successful; if one was not, this one is skipped
   // too.
   const int64_t under_way = enqueued_ - state_.iteration;
-  session_.train_batches.load(state_.consumed_samples + under_way * gbs);
-  const int64_t scheduled = state_.scheduled_samples + under_way * gbs;
-  session_.step.run(session_.train_batches,
-                    {.iteration = enqueued_ + 1,
-                     .update = state_.updates + under_way + 1,
-                     .lr = learning_rate(session_.config.optim, lengths_, scheduled),
-                     .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
-                     .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
-                     .loss_scale = scaler_.scale(),
-                     .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
-                     .stop_vote = stop_vote()});
+  const int64_t consumed = session_.batch_schedule.after(state_.consumed_samples, under_way);
+  session_.load_batch(consumed);
+  const int64_t scheduled = state_.scheduled_samples + consumed - state_.consumed_samples;
+  session_.step.run(
+      session_.train_batches,
+      {.iteration = enqueued_ + 1,
+       .update = state_.updates + under_way + 1,
+       .lr = learning_rate(session_.config.optim, lengths_, scheduled),
+       .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
+       .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
+       .loss_scale = scaler_.scale(),
+       .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
+       .stop_vote = stop_vote()});
   ++enqueued_;
 }
 
@@ -140,7 +143,7 @@ void Trainer::collect_until(int pending) {
 }
 
 void Trainer::take(const StepResults& results) {
-  const int64_t gbs = config_.global_batch();
+  last_batch_ = session_.batch_schedule.size_at(state_.consumed_samples);
   const double loss = results.loss_sum / results.tokens;
   // With a dynamic scale gradients may overflow now and then; a loss may not, nor gradients at the
   // smallest scale.
@@ -149,13 +152,14 @@ void Trainer::take(const StepResults& results) {
       config_.check_for_nan_in_loss_and_grad)
     stop_on_nonfinite(results);
   ++state_.iteration;
-  state_.consumed_samples += gbs;
+  state_.consumed_samples += last_batch_;
+  interval_samples_ += last_batch_;
   ++interval_all_;
   if (results.skipped) {
     ++interval_skipped_;
     ++state_.skipped_iterations;
   } else {
-    state_.scheduled_samples += gbs;
+    state_.scheduled_samples += last_batch_;
     ++state_.updates;
     last_good_ = state_.iteration;
   }
@@ -208,10 +212,12 @@ double Trainer::measured_seconds() {
   return std::chrono::duration<double>(Clock::now() - interval_start_).count();
 }
 
+double Trainer::samples_per_second() { return double(interval_samples_) / measured_seconds(); }
+
 // The state after the last collected iteration; rates are means since the last line of the log.
 IterationReport Trainer::make_report() {
   const double seconds = measured_seconds() / double(std::max<int64_t>(interval_all_, 1));
-  const double flops_per_second = flops_per_iteration_ / seconds;
+  const double flops_per_second = flops_per_sample_ * samples_per_second();
   IterationReport report{
       .iteration = state_.iteration,
       .train_iterations = iterations_,
@@ -219,10 +225,10 @@ IterationReport Trainer::make_report() {
       .milliseconds = seconds * 1e3,
       .tflops_per_gpu = flops_per_second / 1e12 / session_.mesh.size(),
       .learning_rate = learning_rate(session_.config.optim, lengths_, state_.scheduled_samples),
-      .global_batch_size = config_.global_batch(),
+      .global_batch_size = last_batch_,
       .loss_scale = scaler_.scale(),
       .grad_norm = last_grad_norm_,
-      .tokens_per_second = tokens_per_iteration() / seconds};
+      .tokens_per_second = samples_per_second() * double(session_.config.model.seq_length)};
   if (session_.config.optim.decoupled_lr) {
     report.decoupled_learning_rate =
         decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples);
@@ -231,13 +237,9 @@ IterationReport Trainer::make_report() {
   return report;
 }
 
-double Trainer::tokens_per_iteration() const {
-  return double(config_.global_batch() * session_.config.model.seq_length);
-}
-
 void Trainer::update_bar() {
-  const double seconds = measured_seconds() / double(std::max<int64_t>(interval_all_, 1));
-  if (interval_all_ > 0) tokens_per_second_ = tokens_per_iteration() / seconds;
+  if (interval_all_ > 0)
+    tokens_per_second_ = samples_per_second() * double(session_.config.model.seq_length);
   bar_->update(
       {.iteration = state_.iteration, .loss = last_loss_, .tokens_per_second = tokens_per_second_});
 }
@@ -249,7 +251,7 @@ void Trainer::report() {
   report.nan_iterations = interval_nan_;
   terminal_.print(log_line(report, time_stamp(std::chrono::system_clock::now())));
   interval_loss_ = 0;
-  interval_good_ = interval_all_ = interval_skipped_ = interval_nan_ = 0;
+  interval_good_ = interval_all_ = interval_skipped_ = interval_nan_ = interval_samples_ = 0;
   interval_start_ = Clock::now();
 }
 
@@ -279,7 +281,7 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
       session_.step.evaluate(*batches, test ? 0 : state_.consumed_valid_samples, config_.eval_iters,
                              [&] { return caught() != 0; });
   if (!loss) return;  // a signal: there is no time for the rest
-  if (!test) state_.consumed_valid_samples += config_.eval_iters * config_.global_batch();
+  if (!test) state_.consumed_valid_samples += config_.eval_iters * batches->shape().samples();
   const ValidationReport report{.iteration = state_.iteration,
                                 .consumed_samples = state_.consumed_samples,
                                 .losses = {{"lm loss", *loss}},

@@ -53,13 +53,13 @@ class Trainer {
   std::optional<RunEnd> time_to_stop();
   void say_memory();
   void say_divergence();
-  double tokens_per_iteration() const;
   bool alone() const { return session_.mesh.size() == 1; }
   bool speaks() const { return session_.mesh.rank() == 0; }  // writes logs and files
   int caught() const { return signals_ ? signals_->caught() : 0; }
   bool out_of_time() const;
   double stop_vote() const;
   double measured_seconds();
+  double samples_per_second();
 
   Session& session_;
   Terminal& terminal_;
@@ -76,12 +76,14 @@ class Trainer {
   std::optional<TensorBoardWriter> tensorboard_;
   std::optional<MetricsFile> metrics_;
   std::optional<ProgressBar> bar_;
-  double flops_per_iteration_ = 0;
+  double flops_per_sample_ = 0;
   std::optional<double> peak_flops_;
 
   Clock::time_point start_, interval_start_;
   double interval_loss_ = 0;  // sum over good iterations since the last line
   int64_t interval_good_ = 0, interval_all_ = 0, interval_skipped_ = 0, interval_nan_ = 0;
+  int64_t interval_samples_ = 0;
+  int64_t last_batch_ = 0;  // samples of the last collected iteration
   double last_loss_ = 0, last_grad_norm_ = 0, tokens_per_second_ = 0;
   int64_t last_good_ = 0;  // iteration of this run whose update was made; 0: none yet
   int64_t said_diverged_ = 0;

@@ -120,8 +120,8 @@ struct TransformerConfig {
   // Gemma-3: layers with the local base see short distances only, so no stretching applies to them.
   bool layer_stretches_rope(int64_t layer) const;
 
-  // Writes what unset fields come to into the fields, for the record of a run on so many
-  // tensor-parallel ranks.
+  // Writes what unset fields come to, on `tp` tensor-parallel ranks, into the fields: for the
+  // record of a run.
   void resolve(int64_t tp = 1);
 
   template <class Field>

@@ -71,8 +71,10 @@ RunConfig on_one_rank(const RunConfig& config, int world) {
   RunConfig one = config;
   one.parallel = ParallelConfig{};
   // One rank's batch is the global batch of all.
-  one.train.global_batch_size =
-      config.train.global_batch(data_parallel_size(config.parallel, world));
+  if (config.train.step_batch_size_schedule.empty())
+    one.train.global_batch_size =
+        config.train.global_batch(data_parallel_size(config.parallel, world));
+  one.train.decrease_batch_size_if_needed = false;
   one.train.recompute_granularity = {};
   one.train.recompute_method = {};
   one.train.recompute_num_layers = {};
@@ -87,7 +89,6 @@ LayoutOutcome run_layout(const RunConfig& config, int world, const LayoutRun& ru
 LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int world,
                          const LayoutRun& run) {
   const Layout layout = make_layout(config.layout(), world);
-  const int64_t batch = config.train.global_batch(data_parallel_size(config.parallel, world));
   LayoutOutcome outcome;
   outcome.steps.resize(size_t(run.steps));
   Collector collector(outcome);
@@ -97,7 +98,7 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
     Session session(config, sources, runtime.device(), mesh);
     for (int64_t i = 0; i < run.steps; ++i) {
       StepOutcome& step = outcome.steps[size_t(i)];
-      session.train_batches.load(i * batch);
+      session.load_batch(session.batch_schedule.after(0, i));
       session.step.run(session.train_batches, {.iteration = i + 1,
                                                .update = i + 1,
                                                .lr = config.optim.lr.value_or(1e-3),

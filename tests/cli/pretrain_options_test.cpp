@@ -93,6 +93,26 @@ TEST(PretrainOptions, TheTokensOfARunCanBeCounted) {
       << found[0];
 }
 
+TEST(PretrainOptions, BatchesMayGrowOverTheRun) {
+  const auto growing = [](const char* sizes) {
+    return small({"--train-samples", "100", "--step-batch-size-schedule", sizes});
+  };
+  const ParseResult result = parse_pretrain(growing("0:4 1K:8"), 2);
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  const nlohmann::json values = result.options.to_json();
+  EXPECT_EQ(values["step_batch_size_schedule"], "0:4 1K:8");
+  EXPECT_TRUE(values["global_batch_size"].is_null());
+  EXPECT_EQ(parse_pretrain(growing("0:2 1K:4"), 2).report.problems[0].text,
+            "--step-batch-size-schedule: size 2 is not a multiple of --micro-batch-size 2 x data "
+            "parallel 2 = 4");
+  EXPECT_EQ(problems(growing("1:2 x")).size(), 2u);
+  const Texts most =
+      problems(small({"--train-iters", "2147483647", "--step-batch-size-schedule",
+                      "0:2 1K:16777216", "--seq-length", "2147483647", "--max-position-embeddings",
+                      "2147483647", "--position-embedding-type", "rope"}));
+  EXPECT_EQ(most.size(), 1u) << "more than 2^60 tokens";
+}
+
 TEST(PretrainOptions, WhatHoldsAnywayIsTakenWithoutEffect) {
   const ParseResult result = parse_pretrain(small({"--train-iters", "1", "--exit-signal-handler",
                                                    "--log-throughput", "--sgd-momentum", "0.9"}));
@@ -173,6 +193,13 @@ TEST(PretrainOptions, ResolvedValuesAreInTheTableAndTheJson) {
   EXPECT_EQ(values["padded_vocab_size"], 128);
   EXPECT_NE(options.table().find("  ffn_hidden_size ................................ 128\n"),
             std::string::npos);
+}
+
+TEST(PretrainOptions, TheVocabularyIsPaddedForItsTensorParallelRanks) {
+  const ParseResult result = parse_pretrain(
+      small({"--train-iters", "1", "--tensor-model-parallel-size", "2", "--vocab-size", "100"}));
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  EXPECT_EQ(result.options.model.padded_vocab_size, 256);  // 128 x 2
 }
 
 TEST(PretrainOptions, TheJsonCopyBringsTheSameOptionsBack) {

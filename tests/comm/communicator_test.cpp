@@ -61,9 +61,22 @@ TEST(Communicator, RefusesRowsThatDoNotAddUp) {
   EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
               const int64_t rows[] = {1, 1};
               const Tensor x = zeros({3, 2}, DType::f32, device);
-              tp.all_to_all(x, rows, x, rows, stream);
+              tp.all_to_all(x, rows, empty_like(x), rows, stream);
             }),
             "all_to_all over tp: send_rows adds up to 2 rows, but the tensor is [3, 2]");
+}
+
+TEST(Communicator, RefusesMemoryThatIsReadAndWritten) {
+  EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
+              const Tensor x = zeros({4, 2}, DType::f32, device);
+              tp.all_to_all(x, x, stream);
+            }),
+            "all_to_all over tp: in and out share memory");
+  EXPECT_EQ(refusal([](Communicator& tp, Device device, Stream stream) {
+              const Tensor x = zeros({4, 2}, DType::f32, device);
+              tp.all_gather(x.rows(1, 2), x, stream);
+            }),
+            "all_gather over tp: shard lies within full, but not at the rows of rank 0");
 }
 
 TEST(Communicator, RefusesATensorOfAnotherKindOfDevice) {

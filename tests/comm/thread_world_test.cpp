@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "comm/facts.h"
 #include "core/runtime.h"
 #include "support/gradients.h"
 
@@ -23,19 +22,6 @@ std::unique_ptr<Communicator> everybody(World& world) {
   std::iota(ranks.begin(), ranks.end(), 0);
   return world.group(ranks, "all");
 }
-
-void expect_facts(int ranks) {
-  std::vector<uint64_t> digests(ranks);
-  run_thread_ranks(ranks, {.timeout = 60s}, [&](World& world) {
-    Runtime runtime;
-    digests[world.rank()] = testing::check_facts(world, runtime.device());
-  });
-  for (uint64_t digest : digests) EXPECT_EQ(digest, digests[0]);
-}
-
-TEST(ThreadWorld, FactsHoldForOneRank) { expect_facts(1); }
-TEST(ThreadWorld, FactsHoldForTwoRanks) { expect_facts(2); }
-TEST(ThreadWorld, FactsHoldForFiveRanks) { expect_facts(5); }
 
 // 1 + 2 + 3 by hand, so that the suite does not only agree with itself.
 TEST(ThreadWorld, ThreeRanksAddOneTwoAndThree) {

@@ -93,23 +93,38 @@ TEST(Schedule, WeightDecayRisesFromStartToEnd) {
   EXPECT_DOUBLE_EQ(weight_decay(c, kLengths, 0), 0.0);
 }
 
+int64_t eight_each(int64_t iterations) { return 8 * iterations; }
+
 TEST(Schedule, IterationsCountInSamples) {
   OptimizerConfig c;
   c.lr_warmup_iters = 10;
   c.lr_decay_iters = 100;
-  const ScheduleLengths lengths = schedule_lengths(c, 100000, 8);
+  const ScheduleLengths lengths = schedule_lengths(c, 12500, eight_each);
+  EXPECT_EQ(lengths.total, 100000);
   EXPECT_EQ(lengths.warmup, 80);
   EXPECT_EQ(lengths.decay, 800);
   c.lr_warmup_iters = 0;
   c.lr_warmup_fraction = 0.25;
-  EXPECT_EQ(schedule_lengths(c, 100000, 8).warmup, 200);
+  EXPECT_EQ(schedule_lengths(c, 12500, eight_each).warmup, 200);
+}
+
+TEST(Schedule, IterationsOfGrowingBatchesCountTheSamplesTheyHave) {
+  const auto samples_after = [](int64_t n) { return n <= 10 ? 4 * n : 40 + 8 * (n - 10); };
+  OptimizerConfig c;
+  c.lr_warmup_iters = 5;
+  c.lr_wsd_decay_iters = 12;
+  const ScheduleLengths lengths = schedule_lengths(c, 20, samples_after);
+  EXPECT_EQ(lengths.total, 120);
+  EXPECT_EQ(lengths.decay, 120);
+  EXPECT_EQ(lengths.warmup, 20);
+  EXPECT_EQ(lengths.wsd_decay, 88) << "iterations 9 to 20: 2 x 4 + 10 x 8";
 }
 
 TEST(Schedule, RefusesAWarmupLongerThanTheDecay) {
   OptimizerConfig c;
   c.lr_warmup_iters = 100;
   c.lr_decay_iters = 100;
-  EXPECT_THROW(schedule_lengths(c, 100000, 8), Error);
+  EXPECT_THROW(schedule_lengths(c, 12500, eight_each), Error);
 }
 
 }  // namespace

@@ -36,6 +36,49 @@ TEST(Layout, TheGlobalBatchIsAMultipleOfMicroBatchAndDataRanks) {
                   "2 = 4 | 4 and 8 are the nearest that are"});
 }
 
+TEST(Layout, EverySizeOfABatchScheduleFitsTheRanks) {
+  RunConfig config = tiny_run();  // 24 tokens a sample, 2 samples a micro-batch
+  config.train.global_batch_size = {};
+  config.train.step_batch_size_schedule = "0:4 1K:8 2K:12";
+  EXPECT_EQ(texts(config, 2), Lines{});
+  EXPECT_EQ(texts(config, 3),
+            (Lines{"--step-batch-size-schedule: size 4 is not a multiple of --micro-batch-size 2 x "
+                   "data parallel 3 = 6 | 6 is the nearest that is",
+                   "--step-batch-size-schedule: size 8 is not a multiple of --micro-batch-size 2 x "
+                   "data parallel 3 = 6 | 6 and 12 are the nearest that are"}));
+  config.train.step_batch_size_schedule = "0:4 30:8 40:12";
+  EXPECT_EQ(texts(config, 2),
+            Lines{"--step-batch-size-schedule: \"30:8\" and \"40:12\" begin with the same sample, "
+                  "number 1 of --seq-length 24 | leave one of them out"});
+}
+
+TEST(Layout, EverySizeOfABatchScheduleCanBeInterleaved) {
+  RunConfig config = tiny_run();
+  config.model.num_layers = 4;
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  config.train.global_batch_size = {};
+  config.train.step_batch_size_schedule = "0:4 1K:8";
+  EXPECT_EQ(texts(config, 2), Lines{});
+  config.train.step_batch_size_schedule = "0:2 1K:6 2K:8";
+  const Lines lines = texts(config, 2);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0],
+            "1 micro-batches a step are too few to interleave over --pipeline-model-parallel-size "
+            "2: at least 2 are needed | larger global batches, of 2 micro-batches a rank, or no "
+            "virtual stages");
+  EXPECT_TRUE(lines[1].starts_with("3 micro-batches a step in groups of 2")) << lines[1];
+}
+
+TEST(Layout, ABatchIsRoundedDownButNotToNothing) {
+  RunConfig config = tiny_run();  // 6 samples
+  config.train.decrease_batch_size_if_needed = true;
+  EXPECT_EQ(texts(config, 2), Lines{});
+  EXPECT_EQ(texts(config, 4), Lines{"--global-batch-size 6 cannot be decreased to a multiple of "
+                                    "--micro-batch-size 2 x data parallel 4 = 8 | "
+                                    "8 is the nearest that is"});
+}
+
 TEST(Layout, TensorRanksDivideHeadsAndWidths) {
   RunConfig config = tiny_run();
   config.parallel.tensor_model_parallel_size = 3;

@@ -209,6 +209,28 @@ TEST(Session, MemoryIsFlatOverAThousandSteps) {
 #endif
 }
 
+TEST(Session, BatchesOfTwoSizesShareTheArenaAndTheBits) {
+  RunConfig config = tiny_run();
+  config.train.global_batch_size = {};
+  config.train.step_batch_size_schedule = "0:4 480:8 1056:4";  // 5 steps, 3 steps, the rest
+  const auto trained = [&](bool arena) {
+    config.train.arena = arena;
+    Runtime runtime({.threads = 1});
+    Session session(config, runtime.device());
+    for (int64_t i = 0; i < 10; ++i) {
+      session.load_batch(session.batch_schedule.after(0, i));
+      EXPECT_EQ(session.train_batches.num_micro_batches(), i >= 5 && i < 8 ? 4 : 2);
+      session.step.run(session.train_batches, {.iteration = i + 1, .update = i + 1, .lr = 1e-3});
+      session.step.collect();
+    }
+    const MemoryReport report = runtime.allocator().report();
+    EXPECT_EQ(report.diverged_steps, 0);
+    EXPECT_EQ(report.replayed_steps >= 5, arena) << report.replayed_steps << " of 10";
+    return state_bytes(session);
+  };
+  EXPECT_TRUE(trained(true) == trained(false));
+}
+
 void expect_meta_equals_cpu(RunConfig config) {
   Runtime cpu({.threads = 2}), meta({.kind = DeviceKind::meta, .target = DeviceKind::cpu});
   Session real(config, cpu.device()), planned(config, meta.device());

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "train/batch_schedule.h"
 
 namespace phx {
 namespace {
@@ -37,9 +38,43 @@ TEST(TrainConfig, ARunCountedInSamplesHasWholeBatches) {
   config.micro_batch_size = 4;
   config.global_batch_size = 8;
   config.train_samples = 1001;
-  EXPECT_EQ(config.iterations(), 125);
+  const BatchSchedule batches = config.batch_schedule(24, 1);
+  EXPECT_EQ(config.iterations(batches), 125);
   config.train_iters = 7;
-  EXPECT_EQ(config.iterations(), 7);
+  EXPECT_EQ(config.iterations(batches), 7);
+}
+
+TEST(TrainConfig, ABatchThatDoesNotFitIsRoundedDownWhenToldTo) {
+  TrainConfig config;
+  config.micro_batch_size = 4;
+  config.global_batch_size = 66;
+  config.decrease_batch_size_if_needed = true;
+  EXPECT_EQ(config.global_batch(2), 64);
+  EXPECT_EQ(config.num_micro_batches(2), 8);
+  EXPECT_EQ(config.global_batch(3), 60);
+  config.resolve(3);
+  EXPECT_EQ(config.global_batch_size, 66) << "another number of ranks may have more of it";
+}
+
+TEST(TrainConfig, ABatchScheduleHasTheSizes) {
+  TrainConfig config;
+  EXPECT_TRUE(
+      parse({"--train-iters", "1", "--step-batch-size-schedule", "0:8 1K:16"}, &config).empty());
+  EXPECT_EQ(config.num_micro_batches(2), 2) << "of the largest";
+  config.resolve(2);
+  EXPECT_EQ(config.global_batch_size, std::nullopt);
+  EXPECT_EQ(parse({"--train-iters", "1", "--step-batch-size-schedule", "0:8", "--global-batch-size",
+                   "8"})[0]
+                .text,
+            "--step-batch-size-schedule 0:8 and --global-batch-size 8 exclude each other: a "
+            "schedule has all sizes");
+  EXPECT_EQ(parse({"--train-iters", "1", "--step-batch-size-schedule", "0:8",
+                   "--decrease-batch-size-if-needed"})[0]
+                .text,
+            "--step-batch-size-schedule 0:8 and --decrease-batch-size-if-needed exclude each "
+            "other: a schedule's sizes stay as they are");
+  EXPECT_EQ(parse({"--train-iters", "1", "--step-batch-size-schedule", "0-8"})[0].text,
+            "--step-batch-size-schedule: \"0-8\" is not TOKENS:SIZE");
 }
 
 TEST(TrainConfig, ARunHasOneLengthAndOnePrecision) {

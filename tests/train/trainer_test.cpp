@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/one_file.h"
 #include "support/gradients.h"
@@ -37,6 +39,15 @@ Ran run(const RunConfig& config) {
   std::fclose(nowhere);
   ran.bytes = state_bytes(session);
   return ran;
+}
+
+// A field of every iteration in a metrics file.
+std::vector<int64_t> logged(const Path& metrics, const char* field) {
+  std::vector<int64_t> values;
+  std::ifstream lines(metrics);
+  for (std::string line; std::getline(lines, line);)
+    values.push_back(nlohmann::json::parse(line).at(field).get<int64_t>());
+  return values;
 }
 
 RunConfig with_schedule(int64_t iterations) {
@@ -98,6 +109,77 @@ TEST(Trainer, AnotherBatchSizeGoesOnWithTheNextSample) {
   second.train.global_batch_size = 2;
   second.train.train_iters = 6;
   EXPECT_EQ(run(second).state.consumed_samples, 18 + 3 * 2);
+}
+
+// 4 samples a step, and 8 from the fourth step on; a sample has 24 tokens.
+RunConfig growing_batches() {
+  RunConfig config = tiny_run();
+  config.train.global_batch_size = {};
+  config.train.step_batch_size_schedule = "0:4 288:8";
+  config.train.train_iters = 6;
+  config.optim.lr_decay_style = LrDecayStyle::constant;
+  return config;
+}
+
+TEST(Trainer, AGrowingBatchEqualsARunOfEachSize) {
+  const TempFolder folder;
+  RunConfig growing = growing_batches(), small = growing_batches(), large = growing_batches();
+  growing.train.metrics_file = (folder / "growing").string();
+  small.train.metrics_file = large.train.metrics_file = (folder / "fixed").string();
+  small.train.step_batch_size_schedule = large.train.step_batch_size_schedule = "";
+  small.train.global_batch_size = 4;
+  large.train.global_batch_size = 8;
+  small.train.train_iters = 3;
+  small.train.save = large.train.load = (folder / "a").string();
+  const Ran all = run(growing);
+  run(small);
+  const Ran second = run(large);
+  EXPECT_EQ(all.state.consumed_samples, 3 * 4 + 3 * 8);
+  EXPECT_EQ(all.state.scheduled_samples, 36);
+  EXPECT_EQ(second.state.consumed_samples, 36);
+  EXPECT_EQ(read_losses(folder / "growing").train, read_losses(folder / "fixed").train);
+  EXPECT_TRUE(all.bytes == second.bytes);
+  EXPECT_EQ(logged(folder / "growing", "global batch size"),
+            (std::vector<int64_t>{4, 4, 4, 8, 8, 8}));
+  EXPECT_EQ(logged(folder / "growing", "consumed samples"),
+            (std::vector<int64_t>{4, 8, 12, 20, 28, 36}));
+}
+
+TEST(Trainer, AGrowingBatchResumesToTheByteBeforeAtAndAfterTheChange) {
+  RunConfig whole = growing_batches();
+  whole.optim.lr_decay_style = LrDecayStyle::cosine;
+  whole.optim.lr_warmup_iters = 2;
+  const Ran all = run(whole);
+  for (int64_t stop : {2, 3, 4}) {
+    const TempFolder folder;
+    RunConfig first = whole, second = whole;
+    first.train.exit_interval = stop;
+    first.train.save = second.train.load = folder.path();
+    run(first);
+    const Ran resumed = run(second);
+    EXPECT_EQ(resumed.state.consumed_samples, 36);
+    EXPECT_TRUE(all.bytes == resumed.bytes) << "stopped after " << stop;
+  }
+}
+
+TEST(Trainer, ARunInSamplesOfGrowingBatchesEndsWithAWholeOne) {
+  RunConfig config = growing_batches();
+  config.train.train_iters = {};
+  config.train.train_samples = 35;
+  config.train.eval_interval = 100;
+  config.train.eval_iters = 3;
+  const Ran ran = run(config);
+  EXPECT_EQ(ran.state.iteration, 5);
+  EXPECT_EQ(ran.state.consumed_samples, 28);
+  EXPECT_EQ(ran.state.consumed_valid_samples, 3 * 8) << "the largest batch, all the run long";
+}
+
+TEST(Trainer, ADecreasedBatchTrainsWhatFits) {
+  RunConfig config = tiny_run();
+  config.train.global_batch_size = 7;  // 2 a micro-batch
+  config.train.decrease_batch_size_if_needed = true;
+  config.train.train_iters = 3;
+  EXPECT_EQ(run(config).state.consumed_samples, 18);
 }
 
 TEST(Trainer, FinetuningStartsWithTheConfiguredLossScale) {

@@ -44,6 +44,21 @@ TEST(LayoutRun, PutsTensorsTogetherFromAllRanks) {
   EXPECT_EQ(one.weights.at("embedding.word_embeddings.weight").values.size(), 61u * 32u);
 }
 
+TEST(LayoutRun, GrowingBatchesTrainAsOnOneRank) {
+  RunConfig config = tiny_run();
+  config.model.num_layers = 4;
+  config.train.fp64 = true;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = {};
+  config.train.step_batch_size_schedule = "0:4 288:8";  // from the fourth step on
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  config.parallel.overlap_grad_reduce = true;
+  const Parity parity = compare(run_layout(config, 4, {.steps = 5}),
+                                run_layout(on_one_rank(config, 4), 1, {.steps = 5}));
+  EXPECT_EQ(parity.faults(), std::vector<std::string>{});
+}
+
 TEST(Parity, NamesWhatDiffers) {
   const GlobalTensor small{.values = {1, -4}, .missing = 0};
   LayoutOutcome one{.steps = {{.loss = 2, .grad_norm = 1, .gradients = {{"w", small}}}},

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/options.h"
+#include "base/problem.h"
 
 namespace phx {
 

@@ -220,8 +220,8 @@ Problems interleaving_problems(const ScheduleConfig& given) {
   if (m < p) {
     problem.text = str_cat(m, " micro-batches a step are too few to interleave over ", kStages, " ",
                            p, ": at least ", p, " are needed");
-    problem.hint = str_cat("raise --global-batch-size to have ", p,
-                           " micro-batches, or use no virtual stages");
+    problem.hint =
+        str_cat("larger global batches, of ", p, " micro-batches a rank, or no virtual stages");
     return {problem};
   }
   if (g < p || g > m) {
@@ -235,7 +235,7 @@ Problems interleaving_problems(const ScheduleConfig& given) {
   const auto counts =
       nearest(m, std::max(p, g), m + g, [&](int x) { return can_interleave(p, x, g); });
   problem.hint = str_cat("groups of ", sizes, " would do");
-  if (g >= p) problem.hint += str_cat(", or ", counts, " micro-batches (--global-batch-size)");
+  if (g >= p) problem.hint += str_cat(", or ", counts, " micro-batches a global batch");
   return {problem};
 }
 

@@ -13,10 +13,17 @@ namespace phx {
 struct TensorParallel {
   Communicator* group = nullptr;  // null: one rank
   bool sequence = false;          // --sequence-parallel
+  bool overlap = false;           // --tp-comm-overlap
 
   int size() const { return group == nullptr ? 1 : group->size(); }
   int rank() const { return group == nullptr ? 0 : group->rank(); }
   bool cuts_sequence() const { return sequence && size() > 1; }
+  // Exchanges go along with products, on a stream of their own. On cpu, where a rank's streams run
+  // one after the other, there is nothing to win, and products cut into chunks might round
+  // differently. A meta device does as the device that it stands for.
+  bool overlaps(const Tensor& x) const {
+    return overlap && size() > 1 && x.device().target() == DeviceKind::cuda;
+  }
   // Of `total` things that are cut evenly.
   int64_t part(int64_t total) const { return total / size(); }
   int64_t first(int64_t total) const { return rank() * part(total); }

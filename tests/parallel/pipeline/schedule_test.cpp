@@ -110,7 +110,7 @@ TEST(Schedule, RefusesTooFewMicroBatchesToInterleave) {
       error_of([] { interleaved_one_f_one_b({.stages = 4, .chunks = 2, .micro_batches = 3}); }),
       "3 micro-batches a step are too few to interleave over --pipeline-model-parallel-size "
       "4: at least 4 are needed\n"
-      "  hint: raise --global-batch-size to have 4 micro-batches, or use no virtual stages");
+      "  hint: larger global batches, of 4 micro-batches a rank, or no virtual stages");
 }
 
 TEST(Schedule, RefusesALastGroupSmallerThanThePipeline) {
@@ -119,7 +119,7 @@ TEST(Schedule, RefusesALastGroupSmallerThanThePipeline) {
       "10 micro-batches a step in groups of 4 "
       "(--microbatch-group-size-per-virtual-pipeline-stage) leave a last group of 2, fewer "
       "than --pipeline-model-parallel-size 4\n"
-      "  hint: groups of 5 would do, or 8 and 12 micro-batches (--global-batch-size)");
+      "  hint: groups of 5 would do, or 8 and 12 micro-batches a global batch");
 }
 
 TEST(Schedule, RefusesGroupsSmallerThanThePipelineOrLargerThanTheStep) {
@@ -135,7 +135,7 @@ TEST(Schedule, RefusesGroupsSmallerThanThePipelineOrLargerThanTheStep) {
   EXPECT_EQ(refusal(9),
             "--microbatch-group-size-per-virtual-pipeline-stage 9 should be from "
             "--pipeline-model-parallel-size 4 to the 8 micro-batches of a step\n"
-            "  hint: groups of 8 would do, or 9 micro-batches (--global-batch-size)");
+            "  hint: groups of 8 would do, or 9 micro-batches a global batch");
 }
 
 TEST(Schedule, RefusesChunksWhereThereIsOne) {

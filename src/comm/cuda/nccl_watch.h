@@ -1,0 +1,80 @@
+// What all groups of an NCCL world share: the library, the store, and a thread that watches over
+// what was enqueued.
+#pragma once
+
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/cuda/nccl_library.h"
+#include "comm/ledger.h"
+#include "comm/tcp_store.h"
+#include "comm/world.h"
+
+namespace phx::cuda {
+
+class NcclWatch {
+ public:
+  NcclWatch(const TcpStoreOptions& store, int gpu, std::shared_ptr<RankLedgers> ledgers);
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  // A group's communicator while it is being watched. All guarded by the mutex.
+  struct Group {
+    ncclComm_t comm = nullptr;
+    std::string name;
+    uint64_t id = 0;
+    std::vector<int> members;
+    cudaStream_t stream = nullptr;        // of the latest call
+    uint64_t enqueued = 0, recorded = 0;  // calls so far; those before `mark`
+    cudaEvent_t mark = nullptr;
+    bool marked = false;  // the stream has not been seen to pass `mark`
+    Deadline deadline;    // by which it should
+  };
+  using Handle = std::list<Group>::iterator;
+
+  // Collective over the members: makes the communicator.
+  Handle join(const GroupInfo& info);
+  enum class Leave { well, in_error };  // well: NCCL flushes what is under way
+  void leave(Handle group, Leave how);
+  ncclComm_t comm(Handle group);  // throws if a rank failed: then it is gone
+  void enqueued(Handle group, cudaStream_t stream);
+
+  // Throws if `result` is an error; if some rank failed, that is the reason given.
+  void check(ncclResult_t result, const char* call);
+  void throw_if_failed();
+  void fail(const std::string& sentence);  // tells the other ranks, and ends what is under way
+  bool failed();
+
+  const NcclLibrary& nccl() const { return nccl_; }
+  std::chrono::milliseconds timeout() const { return options_.timeout; }
+
+ private:
+  std::string gather_and_publish_id(const GroupInfo& info);
+  void make(Handle group, const GroupInfo& info, const ncclUniqueId& id);
+  void run();
+  std::optional<std::string> look_at(Group& group);
+  std::string explain(const Group& group) const;
+  void give_up(const std::string& sentence);
+
+  TcpStoreOptions options_;
+  int gpu_;
+  std::shared_ptr<RankLedgers> ledgers_;
+  NcclLibrary nccl_;
+  TcpStore store_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<Group> groups_;
+  std::optional<std::string> failure_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace phx::cuda

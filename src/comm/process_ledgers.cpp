@@ -1,0 +1,76 @@
+#include "comm/process_ledgers.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace phx {
+
+namespace {
+constexpr const char* kFirstFailure = "first-failure";
+}
+
+ProcessLedgers::ProcessLedgers(const LaunchEnvironment& environment) : environment_(environment) {
+  if (const char* given = std::getenv("PHX_LEDGER_DIR"); given != nullptr && *given != '\0') {
+    folder_ = given;
+  } else {
+    const Path memory = "/dev/shm";
+    folder_ =
+        (std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
+        str_cat("phalanx-ledgers-", ::getuid(), "-", environment.store_port);
+  }
+  make_folder(folder_);
+  if (environment.rank == 0) {  // of a run before this one
+    std::error_code ignored;
+    std::filesystem::remove(folder_ / kFirstFailure, ignored);
+  }
+  own_ = std::make_unique<Ledger>(environment.rank, file_of(environment.rank));
+}
+
+ProcessLedgers::~ProcessLedgers() {
+  if (keep_ || std::uncaught_exceptions() > 0) return;
+  std::error_code ignored;
+  std::filesystem::remove(file_of(environment_.rank), ignored);
+  std::filesystem::remove(folder_, ignored);  // the last one; a folder with files stays
+}
+
+void ProcessLedgers::note_first_failure() noexcept {
+  const std::string text = std::to_string(environment_.rank);
+  const FileHandle file(
+      ::open((folder_ / kFirstFailure).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.is_open()) (void)!::write(file.get(), text.data(), text.size());
+}
+
+std::optional<int> ProcessLedgers::first_failure(const Path& folder) {
+  int rank = -1;
+  return std::ifstream(folder / kFirstFailure) >> rank ? std::optional(rank) : std::nullopt;
+}
+
+RankLedgers::View ProcessLedgers::read(int world_rank) {
+  try {
+    return {.entries = read_ledger(file_of(world_rank))};
+  } catch (const Error&) {
+    // Each rank makes its file before it first talks to another: one that is gone has been removed.
+    if (same_machine(world_rank)) return {.ended = true};
+    return {.readable = false};
+  }
+}
+
+Path ProcessLedgers::file_of(int world_rank) const {
+  return folder_ / str_cat("rank-", world_rank, ".ledger");
+}
+
+// Launchers give the ranks of a machine one after the other.
+bool ProcessLedgers::same_machine(int world_rank) const {
+  const int first = environment_.rank - environment_.local_rank;
+  return world_rank >= first && world_rank < first + environment_.local_size;
+}
+
+}  // namespace phx

@@ -1,0 +1,68 @@
+// A small table of names and values that rank 0 keeps and all ranks reach over TCP: how they find
+// each other, and how they hear that one of them died. Safe to use from several threads.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/socket.h"
+
+namespace phx {
+
+class TcpStoreServer;
+
+struct TcpStoreOptions {
+  std::string host = "127.0.0.1";  // of rank 0
+  int port = 0;
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+class TcpStore {
+ public:
+  // Rank 0 serves. Returns when all ranks have arrived; after the time-out the error on every rank
+  // that is there names those that are not.
+  explicit TcpStore(const TcpStoreOptions& options);
+  // Leaves in good order. Rank 0 stays until the others have left, unless `abandon` was called.
+  ~TcpStore();
+  TcpStore(const TcpStore&) = delete;
+  TcpStore& operator=(const TcpStore&) = delete;
+
+  void set(const std::string& key, const std::string& value);
+  // Waits until somebody sets it. Throws after the time-out, and when a rank has failed.
+  std::string get(const std::string& key);
+  std::string get(const std::string& key, std::chrono::milliseconds timeout);
+  std::optional<std::string> find(const std::string& key);  // what is there now
+
+  // "rank 3 failed: ..." or "rank 3 died: ..."; the first to be told stays. A rank that leaves
+  // without a goodbye has died. When rank 0 is gone, so is the store: that is a failure as well.
+  void fail(const std::string& why);
+  std::optional<std::string> failure();
+  void abandon() { abandoned_ = true; }
+
+  // By which the other machines reach this one.
+  std::string own_address() const { return phx::own_address(socket_); }
+
+ private:
+  struct Reply {
+    uint8_t status;
+    std::string value;
+  };
+  Reply ask(uint8_t what, const std::string& key, const std::string& value,
+            std::chrono::milliseconds timeout);
+  void arrive();
+
+  TcpStoreOptions options_;
+  std::unique_ptr<TcpStoreServer> server_;  // rank 0 only
+  std::mutex mutex_;
+  FileHandle socket_;
+  std::string broken_;  // why there is no connection any more
+  std::atomic<bool> abandoned_ = false;
+};
+
+}  // namespace phx

@@ -1,0 +1,148 @@
+#include "plan/advice.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/error.h"
+
+namespace phx {
+
+namespace {
+
+// Tensor parallelism beyond a machine's GPUs is too slow to advise.
+constexpr int64_t kMostTensorParallel = 8;
+
+struct Remedy {
+  std::string flags;
+  RunConfig config;
+  int world = 0;
+};
+
+std::optional<Remedy> distributed_optimizer(const RunConfig& config, int world) {
+  if (config.parallel.use_distributed_optimizer || data_parallel_size(config.parallel, world) == 1)
+    return std::nullopt;
+  Remedy remedy{"--use-distributed-optimizer", config, world};
+  remedy.config.parallel.use_distributed_optimizer = true;
+  return remedy;
+}
+
+std::optional<Remedy> sequence_parallel(const RunConfig& config, int world) {
+  if (config.parallel.sequence_parallel) return std::nullopt;
+  Remedy remedy{"--sequence-parallel", config, world};
+  remedy.config.parallel.sequence_parallel = true;
+  return remedy;
+}
+
+std::optional<Remedy> recompute(const RunConfig& config, int world) {
+  if (config.train.recompute_granularity == RecomputeGranularity::full) return std::nullopt;
+  Remedy remedy{"--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+                config, world};
+  TrainConfig& train = remedy.config.train;
+  train.recompute_granularity = RecomputeGranularity::full;
+  train.recompute_method = RecomputeMethod::uniform;
+  train.recompute_num_layers = 1;
+  train.recompute_modules.clear();
+  return remedy;
+}
+
+std::optional<Remedy> smaller_micro_batch(const RunConfig& config, int world) {
+  const int64_t size = config.train.micro_batch_size;
+  if (size % 2 != 0) return std::nullopt;
+  Remedy remedy{str_cat("--micro-batch-size ", size / 2), config, world};
+  remedy.config.train.micro_batch_size = size / 2;
+  return remedy;
+}
+
+// Twice as many ranks share a copy of the model: of the same ranks if data parallelism can give
+// half of its own, else of twice as many.
+Remedy doubled(const char* flag, int64_t ParallelConfig::*size, const RunConfig& config,
+               int world) {
+  Remedy remedy{str_cat(flag, " ", 2 * (config.parallel.*size)), config, world};
+  remedy.config.parallel.*size *= 2;
+  if (world % model_ranks(remedy.config.parallel) != 0) {
+    remedy.world = 2 * world;
+    remedy.flags += str_cat(" on ", remedy.world, " ranks");
+  }
+  return remedy;
+}
+
+std::optional<Remedy> more_tensor_parallel(const RunConfig& config, int world) {
+  if (2 * config.parallel.tensor_model_parallel_size > kMostTensorParallel) return std::nullopt;
+  return doubled("--tensor-model-parallel-size", &ParallelConfig::tensor_model_parallel_size,
+                 config, world);
+}
+
+std::optional<Remedy> more_pipeline(const RunConfig& config, int world) {
+  return doubled("--pipeline-model-parallel-size", &ParallelConfig::pipeline_model_parallel_size,
+                 config, world);
+}
+
+using MakeRemedy = std::optional<Remedy> (*)(const RunConfig&, int);
+constexpr MakeRemedy kOnTheSameRanks[] = {distributed_optimizer, sequence_parallel, recompute,
+                                          smaller_micro_batch};
+constexpr MakeRemedy kMoreCuts[] = {more_tensor_parallel, more_pipeline};
+
+class Tryer {
+ public:
+  Tryer(const RunConfig& config, const RunPlan& plan, const TrialOptions& options,
+        const std::function<void(const std::string&)>& progress)
+      : config_(config),
+        world_(plan.layout.mesh.sizes.world()),
+        flops_(plan.flops()),
+        options_(options),
+        progress_(progress) {}
+
+  std::vector<Trial> run() {
+    bool fits = false;
+    for (const MakeRemedy make : kOnTheSameRanks) fits |= attempt(make(config_, world_));
+    for (const MakeRemedy make : kMoreCuts) fits |= attempt(make(config_, world_));
+    if (!fits && trials_.size() > 1) attempt(all_together());
+    return std::move(trials_);
+  }
+
+ private:
+  static bool possible(const Remedy& remedy) {
+    return layout_problems(remedy.config.layout(), remedy.world).empty();
+  }
+
+  bool attempt(const std::optional<Remedy>& remedy) {
+    if (!remedy || !possible(*remedy)) return false;
+    if (progress_) progress_(remedy->flags);
+    const RunPlan plan = plan_run(remedy->config, remedy->world, options_.plan);
+    trials_.push_back(
+        {.flags = remedy->flags,
+         .added_flops = plan.flops() / flops_ - 1,
+         .taken = plan.largest().memory.reserved,
+         .fits = fit(remedy->config, plan, options_.plan.target, options_.device_bytes).fits});
+    return trials_.back().fits;
+  }
+
+  std::optional<Remedy> all_together() const {
+    Remedy all{"", config_, world_};
+    for (const MakeRemedy make : kOnTheSameRanks) {
+      const std::optional<Remedy> next = make(all.config, all.world);
+      if (!next || !possible(*next)) continue;
+      all.config = next->config;
+      all.flags += (all.flags.empty() ? "" : " ") + next->flags;
+    }
+    return all;
+  }
+
+  const RunConfig& config_;
+  int world_;
+  double flops_;
+  const TrialOptions& options_;
+  const std::function<void(const std::string&)>& progress_;
+  std::vector<Trial> trials_;
+};
+
+}  // namespace
+
+std::vector<Trial> try_remedies(const RunConfig& config, const RunPlan& plan,
+                                const TrialOptions& options,
+                                const std::function<void(const std::string&)>& progress) {
+  return Tryer(config, plan, options, progress).run();
+}
+
+}  // namespace phx

@@ -1,0 +1,47 @@
+#include "plan/rank_plan.h"
+
+namespace phx {
+
+namespace {
+
+// Two equal steps are recorded, the third is replayed. With --overlap-grad-reduce the first one is
+// like no other: how often a parameter is used is learned in it.
+constexpr int kMostSteps = 5;
+
+int num_groups(const Mesh& mesh) {
+  const PipelineLinks links = mesh.links();
+  int groups = 0;
+  for (const Communicator* group :
+       {mesh.world(), mesh.tp(), mesh.dp(), mesh.key_sharers(), mesh.embedding(), links.forward_in,
+        links.forward_out, links.backward_in, links.backward_out})
+    if (group != nullptr) ++groups;
+  return groups;
+}
+
+}  // namespace
+
+RankPlan plan_rank(const RunConfig& config, int world, int rank, const PlanOptions& options) {
+  Runtime runtime({.kind = DeviceKind::meta,
+                   .target = options.target,
+                   .meta_bytes = options.device_bytes,
+                   .deterministic = config.train.deterministic_mode});
+  MetaWorld ranks(rank, world);
+  const Mesh mesh(ranks, make_layout(config.layout(), world).mesh);
+  RankPlan plan{.rank = rank, .groups = num_groups(mesh)};
+  Session session(config, Sources::made_up(config), runtime.device(), mesh);
+  for (int i = 0; i < kMostSteps && runtime.allocator().report().replayed_steps == 0; ++i) {
+    ranks.reset_traffic();
+    const Cost before = runtime.cost();
+    session.train_batches.load(0);
+    session.step.run(session.train_batches, {});
+    session.step.forget();
+    plan.cost = {.flops = runtime.cost().flops - before.flops,
+                 .bytes = runtime.cost().bytes - before.bytes};
+  }
+  plan.memory = runtime.allocator().report();
+  plan.traffic = ranks.traffic();
+  plan.divergence = runtime.allocator().last_divergence();
+  return plan;
+}
+
+}  // namespace phx

@@ -1,0 +1,88 @@
+#include "cli/launch_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <vector>
+
+#include "cli/exit_codes.h"
+#include "comm/launch_environment.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// The program that launch starts is this one, and all it does there is the first test.
+const std::string kRank = "--gtest_filter=LaunchCommand.OnlyALaunchedRankHasARank";
+
+TEST(LaunchCommand, OnlyALaunchedRankHasARank) {
+  const auto environment = launch_environment();
+  ASSERT_EQ(environment.has_value(), std::getenv("TEST_LAUNCHED") != nullptr);
+  if (!environment) return;
+  EXPECT_EQ(environment->launcher, "phalanx launch");
+  std::cout << "hello from " << environment->rank << " of " << environment->size << std::endl;
+  std::cerr << "a word of " << environment->rank << std::endl;
+  if (const char* fails = std::getenv("TEST_FAILING_RANK")) {
+    EXPECT_NE(std::to_string(environment->rank), fails);
+  }
+}
+
+struct Said {
+  int code;
+  std::string out, error;
+};
+Said run(const std::vector<std::string>& args) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  ::setenv("TEST_LAUNCHED", "1", 1);
+  const int code = run_launch(args);
+  ::unsetenv("TEST_LAUNCHED");
+  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
+}
+
+TEST(LaunchCommand, MarksTheOutputOfAllButRankZero) {
+  const Said said = run({"--nproc", "3", "--", kRank});
+  EXPECT_EQ(said.code, kExitDone) << said.error;
+  EXPECT_THAT(said.out,
+              AllOf(HasSubstr("\nhello from 0 of 3\n"), HasSubstr("\n[1] hello from 1 of "),
+                    HasSubstr("\n[2] hello from 2 of 3\n")));
+  EXPECT_THAT(said.error, AllOf(HasSubstr("[0] a word of 0\n"), HasSubstr("[2] a word of 2\n")));
+}
+
+TEST(LaunchCommand, NamesTheFirstRankThatFails) {
+  ::setenv("TEST_FAILING_RANK", "1", 1);
+  const Said said = run({"--nproc=2", "--", kRank});
+  ::unsetenv("TEST_FAILING_RANK");
+  EXPECT_EQ(said.code, 1);
+  EXPECT_THAT(said.error, HasSubstr("error: rank 1 ended with exit code 1, first of all\n"));
+}
+
+TEST(LaunchCommand, RanksOfASecondMachineBeginLater) {
+  const Said said = run({"--nproc", "1", "--nnodes", "2", "--node-rank", "1", "--master-addr",
+                         "localhost", "--master-port", "29700", "--", kRank});
+  EXPECT_THAT(said.out, HasSubstr("[1] hello from 1 of 2\n"));
+}
+
+TEST(LaunchCommand, WrongUsageIsTwoAndHelpIsZero) {
+  EXPECT_THAT(run({"--nproc", "0", "--nnodes", "2", "--node-rank", "2", "pretrain"}).error,
+              AllOf(HasSubstr("--nproc 0 should be positive"),
+                    HasSubstr("--node-rank 2 is not below --nnodes 2"),
+                    HasSubstr("--nnodes 2 needs --master-addr"),
+                    HasSubstr("--nnodes 2 needs --master-port")));
+  EXPECT_EQ(run({"pretrain"}).code, kExitUsage);
+  EXPECT_THAT(error_of([] {
+                run_launch(std::vector<std::string>{"--nproc", "2"});
+              }),
+              HasSubstr("launch: no command to start"));
+  const Said help = run({"--help"});
+  EXPECT_EQ(help.code, kExitDone);
+  EXPECT_THAT(help.out, HasSubstr("phalanx launch --nproc 4 pretrain --config recipe.yaml"));
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,62 @@
+// The same run however its ranks are started: threads of one process, processes of `phalanx
+// launch`, and mpirun. They share one reduction, so losses agree to the last bit.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+const char* const kFlags =
+    " --num-layers 4 --hidden-size 32 --num-attention-heads 4 --group-query-attention"
+    " --num-query-groups 2 --ffn-hidden-size 48 --swiglu --normalization RMSNorm"
+    " --disable-bias-linear --position-embedding-type rope --seq-length 16"
+    " --max-position-embeddings 16 --vocab-size 61 --mock-data --micro-batch-size 1"
+    " --global-batch-size 4 --train-iters 4 --lr 1e-3 --log-interval 4 --device cpu --threads 1";
+const char* const kLayout =
+    " --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2";
+
+struct Losses {
+  std::vector<double> losses, norms;
+  bool operator==(const Losses&) const = default;
+};
+
+// Runs `command` with a metrics file, and reads that.
+Losses run(const TempFolder& folder, const std::string& before, const std::string& flags) {
+  const auto metrics = folder.path() / "metrics.jsonl";
+  std::filesystem::remove(metrics);
+  const std::string command = str_cat(before, " ", PHX_BINARY, flags, " --metrics-file ",
+                                      metrics.string(), " > ", folder.path().string(), "/log 2>&1");
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  Losses result;
+  std::ifstream in(metrics);
+  for (std::string line; std::getline(in, line);) {
+    const auto row = nlohmann::json::parse(line);
+    result.losses.push_back(row.at("lm loss"));
+    result.norms.push_back(row.at("grad norm"));
+  }
+  return result;
+}
+
+TEST(Launchers, ThreadsLaunchedProcessesAndMpirunGiveTheSameBits) {
+  const TempFolder folder;
+  const std::string pretrain = str_cat(" pretrain", kFlags, kLayout);
+  const Losses threads = run(folder, "", pretrain + " --local-ranks 4");
+  ASSERT_EQ(threads.losses.size(), 4u);
+  EXPECT_EQ(run(folder, "", " launch --nproc 4" + pretrain), threads);
+  EXPECT_EQ(run(folder, "mpirun --allow-run-as-root --oversubscribe -np 4", pretrain), threads);
+}
+
+TEST(Launchers, OneCopyOfTheModelIsTheDefaultWithoutALauncher) {
+  const TempFolder folder;
+  const std::string pretrain = str_cat(" pretrain", kFlags, kLayout);
+  EXPECT_EQ(run(folder, "", pretrain), run(folder, "", pretrain + " --local-ranks 4"));
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,97 @@
+#include "cli/plan_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <sstream>
+#include <vector>
+
+#include "base/file.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+// A small model of two layers; without --lr, --train-iters and data, which no plan depends on.
+Words small_model() {
+  std::istringstream words(
+      "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--max-position-embeddings 32 --vocab-size 100 --micro-batch-size 1 --global-batch-size 8 "
+      "--bf16");
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+struct Ran {
+  int exit_code;
+  std::string out, err;
+};
+
+Ran plan(Words more, Words args = small_model()) {
+  args.insert(args.end(), more.begin(), more.end());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int exit_code = run_plan(args);
+  std::string out = testing::internal::GetCapturedStdout();
+  return {exit_code, out, testing::internal::GetCapturedStderr()};
+}
+
+TEST(PlanCommand, ARunThatFitsExitsWithZero) {
+  const Ran ran = plan({"--world-size", "8", "--tensor-model-parallel-size=2"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("8 ranks = TP 2 x CP 1 x DP 4 x PP 1"));
+  EXPECT_THAT(ran.out, HasSubstr("fits: "));
+  EXPECT_THAT(ran.out, HasSubstr("of 3 groups of ranks"));
+  EXPECT_THAT(ran.out, HasSubstr("dp-cp  all_reduce"));
+}
+
+TEST(PlanCommand, ARunThatDoesNotFitExitsWithOneAndSaysWhatWouldHelp) {
+  const Ran ran = plan(
+      {"--world-size", "4", "--gpu-memory-gib", "0.0325", "--library-memory-gib", "0", "--bytes"});
+  EXPECT_EQ(ran.exit_code, 1) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("does not fit: stage 0 needs "));
+  EXPECT_THAT(ran.out, HasSubstr("  --use-distributed-optimizer\n"));
+  EXPECT_THAT(ran.out, HasSubstr("  --recompute-granularity full"));
+  EXPECT_THAT(ran.out, HasSubstr("  --tensor-model-parallel-size 2\n"));
+}
+
+TEST(PlanCommand, ACpuHasNoGpuToFit) {
+  const Ran ran = plan({"--target", "cpu", "--gpu-memory-gib", "0.001"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, Not(HasSubstr("fit")));
+}
+
+TEST(PlanCommand, WrongFlagsOfBothKindsAreToldAtOnce) {
+  const Ran ran = plan({"--target", "tpu", "--world-size", "4", "--hiden-size", "3"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("--target tpu"));
+  EXPECT_THAT(ran.err, HasSubstr("did you mean --hidden-size?"));
+}
+
+TEST(PlanCommand, AWorldThatTheLayoutDoesNotDivideIsRefused) {
+  const Ran ran = plan({"--world-size", "6", "--tensor-model-parallel-size", "4"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("there are 6 ranks, which is not a multiple of TP 4"));
+}
+
+TEST(PlanCommand, HelpShowsAnExample) {
+  const Ran ran = plan({"--help"}, {});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("--gpu-memory-gib"));
+  EXPECT_THAT(ran.out, HasSubstr("phalanx plan --config llama3-8b.yaml --world-size 64"));
+}
+
+TEST(PlanCommand, DrawsWhatItPlanned) {
+  const TempFolder folder;
+  const Path file = folder / "memory.svg";
+  const Ran ran = plan({"--svg", file.string()});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(read_file(file), HasSubstr(">stage 0<"));
+}
+
+}  // namespace
+}  // namespace phx

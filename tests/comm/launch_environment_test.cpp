@@ -1,0 +1,119 @@
+#include "comm/launch_environment.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "support/gradients.h"
+
+namespace phx {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<LaunchEnvironment> read(const Variables& variables) {
+  return launch_environment([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(LaunchEnvironment, IsNoneWithoutALauncher) { EXPECT_FALSE(read({})); }
+
+TEST(LaunchEnvironment, ReadsTorchrun) {
+  const auto found = read({{"RANK", "5"},
+                           {"WORLD_SIZE", "8"},
+                           {"LOCAL_RANK", "1"},
+                           {"LOCAL_WORLD_SIZE", "4"},
+                           {"MASTER_ADDR", "node7"},
+                           {"MASTER_PORT", "29500"},
+                           {"SLURM_PROCID", "1"}});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->launcher, "torchrun");
+  EXPECT_EQ(found->rank, 5);
+  EXPECT_EQ(found->size, 8);
+  EXPECT_EQ(found->local_rank, 1);
+  EXPECT_EQ(found->local_size, 4);
+  EXPECT_EQ(found->store_host, "node7");
+  EXPECT_EQ(found->store_port, 29501) << "torchrun itself sits on MASTER_PORT";
+  EXPECT_FALSE(found->under_mpirun());
+}
+
+TEST(LaunchEnvironment, AStorePortOfItsOwnWins) {
+  const auto found = read({{"RANK", "0"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "localhost"},
+                           {"MASTER_PORT", "29500"},
+                           {"PHX_STORE_PORT", "31000"}});
+  EXPECT_EQ(found->store_port, 31000);
+}
+
+TEST(LaunchEnvironment, ReadsOpenMpi) {
+  const auto found = read({{"OMPI_COMM_WORLD_RANK", "3"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                           {"SLURM_STEP_ID", "0"},
+                           {"SLURM_STEP_NUM_TASKS", "1"},
+                           {"SLURM_PROCID", "0"}});
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->under_mpirun());
+  EXPECT_EQ(found->rank, 3);
+  EXPECT_EQ(found->size, 4);
+  EXPECT_EQ(found->local_rank, 3);
+  EXPECT_EQ(found->store_host, "127.0.0.1");
+}
+
+TEST(LaunchEnvironment, ReadsSlurm) {
+  Variables variables = {{"SLURM_PROCID", "9"},
+                         {"SLURM_STEP_NUM_TASKS", "16"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_STEP_NUM_NODES", "2"},
+                         {"SLURM_STEP_NODELIST", "n[012-013]"},
+                         {"SLURM_JOB_ID", "4711"},
+                         {"SLURM_STEP_ID", "0"}};
+  const auto found = read(variables);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->launcher, "srun");
+  EXPECT_EQ(found->rank, 9);
+  EXPECT_EQ(found->size, 16);
+  EXPECT_EQ(found->local_rank, 1);
+  EXPECT_EQ(found->local_size, 8);
+  EXPECT_EQ(found->store_host, "n012");
+  variables["SLURM_PROCID"] = "10";
+  EXPECT_EQ(read(variables)->store_port, found->store_port) << "all ranks go to the same port";
+  variables.erase("SLURM_STEP_ID");
+  EXPECT_FALSE(read(variables)) << "a batch script is no step";
+}
+
+TEST(LaunchEnvironment, FindsTheFirstMachineOfAList) {
+  EXPECT_EQ(first_host("gpu1"), "gpu1");
+  EXPECT_EQ(first_host("gpu1,gpu2"), "gpu1");
+  EXPECT_EQ(first_host("node[007-009,012],login"), "node007");
+  EXPECT_EQ(first_host("a[3,5]-ib,b"), "a3-ib");
+}
+
+TEST(LaunchEnvironment, SaysWhatIsMissingOrWrong) {
+  using testing::error_of;
+  EXPECT_EQ(error_of([] {
+              read({{"RANK", "1"}});
+            }),
+            "RANK is in the environment, but WORLD_SIZE is not\n  hint: start ranks with phalanx "
+            "launch, torchrun --no-python, mpirun or srun, which set both; or unset RANK");
+  EXPECT_EQ(error_of([] {
+              read({{"RANK", "one"}, {"WORLD_SIZE", "2"}});
+            }),
+            "RANK=one in the environment is not a whole number");
+  EXPECT_EQ(error_of([] {
+              read({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
+            }),
+            "WORLD_SIZE=2 is in the environment, but MASTER_ADDR is not: it names the machine of "
+            "rank 0");
+  EXPECT_EQ(error_of([] {
+              read({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}});
+            }),
+            "torchrun says that this is rank 2 of 2");
+}
+
+}  // namespace
+}  // namespace phx

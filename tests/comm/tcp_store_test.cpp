@@ -1,0 +1,109 @@
+#include "comm/tcp_store.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "support/gradients.h"
+
+namespace phx {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::error_of;
+
+// `body` on a thread for each rank, with its store.
+void run_stores(int size, const std::function<void(int rank, TcpStore& store)>& body) {
+  const int port = listen_on(0).port;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      TcpStore store({.port = port, .rank = rank, .size = size, .timeout = 20s});
+      body(rank, store);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(TcpStore, AValueThatOneSetsAllGet) {
+  const std::string large(100000, 'x');
+  run_stores(4, [&](int rank, TcpStore& store) {
+    if (rank == 2) {
+      std::this_thread::sleep_for(20ms);  // the others wait
+      store.set("id", large);
+      store.set("empty", "");
+    }
+    EXPECT_EQ(store.get("id"), large);
+    EXPECT_EQ(store.get("empty"), "");
+    EXPECT_EQ(store.find("nothing"), std::nullopt);
+    EXPECT_EQ(store.failure(), std::nullopt);
+  });
+}
+
+TEST(TcpStore, AGetThatNobodyAnswersTimesOut) {
+  run_stores(1, [](int, TcpStore& store) {
+    EXPECT_EQ(error_of([&] { store.get("id", 50ms); }),
+              "nobody put 'id' into the TCP store within 0.05 s");
+    store.set("id", "7");
+    EXPECT_EQ(store.get("id"), "7") << "it works on after that";
+  });
+}
+
+TEST(TcpStore, AFailureEndsTheWaitsOfAll) {
+  run_stores(3, [](int rank, TcpStore& store) {
+    if (rank == 1) {
+      store.fail("rank 1 failed: out of coffee");
+    } else {
+      EXPECT_EQ(error_of([&] { store.get("never"); }), "rank 1 failed: out of coffee");
+      EXPECT_EQ(store.failure(), "rank 1 failed: out of coffee");
+    }
+  });
+}
+
+TEST(TcpStore, ARankThatLeavesWithoutAWordHasDied) {
+  run_stores(3, [](int rank, TcpStore& store) {
+    if (rank == 2)
+      store.abandon();
+    else
+      EXPECT_EQ(error_of([&] { store.get("never"); }), "rank 2 died: its connection closed");
+  });
+}
+
+// Rank 1 is the first to lose patience; what it finds is what all say.
+TEST(TcpStore, NamesTheRanksThatDoNotArrive) {
+  const int port = listen_on(0).port;
+  const std::string expected =
+      "ranks 2 and 3 of 4 did not arrive at 127.0.0.1:" + std::to_string(port) + " within 0.2 s";
+  std::thread one([&] {
+    EXPECT_EQ(error_of([&] { TcpStore({.port = port, .rank = 1, .size = 4, .timeout = 200ms}); }),
+              expected);
+  });
+  EXPECT_EQ(error_of([&] { TcpStore({.port = port, .rank = 0, .size = 4, .timeout = 20s}); }),
+            expected);
+  one.join();
+}
+
+TEST(TcpStore, SaysThatThereIsNoRankZero) {
+  const int port = listen_on(0).port;
+  const std::string error =
+      error_of([&] { TcpStore({.port = port, .rank = 1, .size = 2, .timeout = 50ms}); });
+  EXPECT_TRUE(error.starts_with("rank 1 of 2 found no rank 0 within 0.05 s: 127.0.0.1:" +
+                                std::to_string(port) + " does not answer: Connection refused"))
+      << error;
+}
+
+TEST(TcpStore, RefusesARankOfAnotherWorld) {
+  const int port = listen_on(0).port;
+  std::thread zero([&] {
+    (void)error_of([&] { TcpStore({.port = port, .rank = 0, .size = 2, .timeout = 300ms}); });
+  });
+  const std::string error =
+      error_of([&] { TcpStore({.port = port, .rank = 1, .size = 3, .timeout = 5s}); });
+  EXPECT_NE(error.find("it serves a world of 2 ranks, and this is rank 1 of 3"), std::string::npos)
+      << error;
+  zero.join();
+}
+
+}  // namespace
+}  // namespace phx

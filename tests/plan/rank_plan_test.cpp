@@ -1,0 +1,233 @@
+// What is planned is what runs: every rank of many layouts, on CPU ranks that are threads, takes
+// exactly the memory of its stage's plan, purpose by purpose.
+#include "plan/rank_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "comm/thread_world.h"
+#include "plan/run_plan.h"
+#include "train/tiny_run.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+
+struct LayoutCase {
+  const char* name;
+  int world;
+  void (*set)(RunConfig& config);
+};
+
+void PrintTo(const LayoutCase& layout, std::ostream* out) { *out << layout.name; }
+
+RunConfig run_of(const LayoutCase& layout) {
+  RunConfig config = tiny_run();
+  config.model.num_layers = 4;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  layout.set(config);
+  return config;
+}
+
+// The reports of CPU ranks after five steps, the last of them replayed.
+std::vector<MemoryReport> reports_of_ranks(const RunConfig& config, int world) {
+  const Layout layout = make_layout(config.layout(), world);
+  const Sources sources(config);
+  std::vector<MemoryReport> reports(static_cast<size_t>(world));
+  run_thread_ranks(world, {}, [&](World& ranks) {
+    Runtime runtime({.kind = DeviceKind::cpu, .threads = 2});
+    const Mesh mesh(ranks, layout.mesh);
+    Session session(config, sources, runtime.device(), mesh);
+    for (int64_t i = 0; i < 5; ++i) {
+      session.train_batches.load(i * 8);
+      session.step.run(session.train_batches, {.iteration = i + 1, .update = i + 1, .lr = 1e-3});
+      session.step.collect();
+    }
+    reports[size_t(mesh.rank())] = runtime.allocator().report();
+  });
+  return reports;
+}
+
+// In the steady step.
+void expect_same(const MemoryReport& real, const MemoryReport& planned) {
+  for (int i = 0; i < kNumPurposes; ++i) {
+    const char* purpose = name(static_cast<Purpose>(i));
+    EXPECT_EQ(real.at_peak[i], planned.at_peak[i]) << "at the peak, " << purpose;
+    EXPECT_EQ(real.live[i], planned.live[i]) << "kept, " << purpose;
+  }
+  EXPECT_EQ(real.peak_total, planned.peak_total);
+  EXPECT_EQ(real.arena, planned.arena);
+  EXPECT_EQ(real.reserved, planned.reserved);
+  EXPECT_EQ(real.diverged_steps, 0);
+}
+
+class PlanOfLayout : public ::testing::TestWithParam<LayoutCase> {};
+
+TEST_P(PlanOfLayout, IsWhatEveryCpuRankTakesToTheByte) {
+  const LayoutCase& layout = GetParam();
+  const RunConfig config = run_of(layout);
+  const std::vector<MemoryReport> real = reports_of_ranks(config, layout.world);
+  const RunPlan plan = plan_run(config, layout.world, {.target = DeviceKind::cpu});
+  const RankGrid grid(plan.layout.mesh.sizes, plan.layout.mesh.order);
+  for (int rank = 0; rank < layout.world; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const MemoryReport& of_stage = plan.stages[size_t(grid.index(rank, "pp"))].memory;
+    expect_same(real[size_t(rank)], of_stage);
+    EXPECT_EQ(of_stage.arena > 0, config.train.arena);
+    // Its own plan also tells how each purpose peaked by itself, and of the first steps.
+    const RankPlan own = plan_rank(config, layout.world, rank, {.target = DeviceKind::cpu});
+    expect_same(real[size_t(rank)], own.memory);
+    EXPECT_EQ(real[size_t(rank)].peak, own.memory.peak);
+    EXPECT_EQ(real[size_t(rank)].peak_reserved, own.memory.peak_reserved);
+  }
+}
+
+TEST_P(PlanOfLayout, IsOneForAllGpusOfAStage) {
+  const LayoutCase& layout = GetParam();
+  RunConfig config = run_of(layout);
+  config.train.fp64 = false;  // no GPU kernel computes in doubles
+  const RunPlan plan = plan_run(config, layout.world, {});
+  const RankGrid grid(plan.layout.mesh.sizes, plan.layout.mesh.order);
+  for (int rank = 0; rank < layout.world; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const MemoryReport& of_stage = plan.stages[size_t(grid.index(rank, "pp"))].memory;
+    const MemoryReport own = plan_rank(config, layout.world, rank, {}).memory;
+    expect_same(own, of_stage);
+    EXPECT_EQ(own.peak, of_stage.peak);
+    EXPECT_EQ(own.peak_reserved, of_stage.peak_reserved);
+  }
+}
+
+void tp(RunConfig& c, int64_t size) { c.parallel.tensor_model_parallel_size = size; }
+void pp(RunConfig& c, int64_t size) { c.parallel.pipeline_model_parallel_size = size; }
+void sharded(RunConfig& c) { c.parallel.use_distributed_optimizer = true; }
+void overlapped(RunConfig& c) {
+  sharded(c);
+  c.parallel.overlap_grad_reduce = c.parallel.overlap_param_gather = true;
+  c.parallel.ddp_bucket_size = 3000;
+}
+void recomputed(RunConfig& c, RecomputeMethod method, int64_t layers) {
+  c.train.recompute_granularity = RecomputeGranularity::full;
+  c.train.recompute_method = method;
+  c.train.recompute_num_layers = layers;
+}
+void recomputed(RunConfig& c, std::vector<std::string> modules) {
+  c.train.recompute_granularity = RecomputeGranularity::selective;
+  c.train.recompute_modules = std::move(modules);
+}
+void gpt2(RunConfig& c) {
+  c.model.position_embedding_type = PositionEmbedding::learned_absolute;
+  c.model.normalization = Normalization::LayerNorm;
+  c.model.swiglu = c.model.qk_layernorm = false;
+  c.model.add_bias_linear = true;
+}
+
+const LayoutCase kLayouts[] = {
+    {"OneRank", 1, [](RunConfig&) {}},
+    {"OneRankWithoutArena", 1, [](RunConfig& c) { c.train.arena = false; }},
+    {"TensorParallel", 2, [](RunConfig& c) { tp(c, 2); }},
+    {"TensorParallelGpt2", 2,
+     [](RunConfig& c) {
+       tp(c, 2);
+       gpt2(c);
+     }},
+    {"SequenceParallelBf16", 2,
+     [](RunConfig& c) {
+       tp(c, 2);
+       c.parallel.sequence_parallel = c.train.bf16 = true;
+     }},
+    {"MoreTensorRanksThanKeyGroups", 4,
+     [](RunConfig& c) {
+       tp(c, 4);
+       c.parallel.sequence_parallel = true;
+     }},
+    {"TensorParallelOverlapped", 2,
+     [](RunConfig& c) {
+       tp(c, 2);
+       c.parallel.sequence_parallel = c.parallel.tp_comm_overlap = c.train.bf16 = true;
+     }},
+    {"Pipeline", 2, [](RunConfig& c) { pp(c, 2); }},
+    {"PipelineUntiedBf16", 4,
+     [](RunConfig& c) {
+       pp(c, 4);
+       c.train.bf16 = c.model.untie_embeddings_and_output_weights = true;
+     }},
+    {"PipelineWithoutReceivesAhead", 2,
+     [](RunConfig& c) {
+       pp(c, 2);
+       c.parallel.overlap_p2p_communication = false;
+     }},
+    {"Interleaved", 2,
+     [](RunConfig& c) {
+       pp(c, 2);
+       c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+     }},
+    {"ZeroBubble", 4,
+     [](RunConfig& c) {
+       pp(c, 4);
+       c.parallel.pipeline_schedule = PipelineSchedule::zero_bubble;
+     }},
+    {"DataParallel", 2, [](RunConfig&) {}},
+    {"DataParallelBf16Gradients", 2,
+     [](RunConfig& c) { c.train.bf16 = c.parallel.grad_reduce_in_bf16 = true; }},
+    {"ShardedOptimizerBf16", 4,
+     [](RunConfig& c) {
+       sharded(c);
+       c.train.bf16 = true;
+     }},
+    {"ShardedOptimizerFp16", 2,
+     [](RunConfig& c) {
+       sharded(c);
+       c.train.fp16 = true;
+     }},
+    {"Overlapped", 2, overlapped},
+    {"TensorAndDataParallelSharded", 4,
+     [](RunConfig& c) {
+       tp(c, 2);
+       sharded(c);
+       c.parallel.sequence_parallel = true;
+     }},
+    {"AllAxesOverlapped", 8,
+     [](RunConfig& c) {
+       tp(c, 2);
+       pp(c, 2);
+       overlapped(c);
+       c.parallel.sequence_parallel = true;
+     }},
+    {"AllAxesInTheOtherOrder", 8,
+     [](RunConfig& c) {
+       tp(c, 2);
+       pp(c, 2);
+       sharded(c);
+       c.parallel.use_tp_pp_dp_mapping = c.model.untie_embeddings_and_output_weights = true;
+     }},
+    {"RecomputedUniformly", 4,
+     [](RunConfig& c) {
+       tp(c, 2);
+       pp(c, 2);
+       recomputed(c, RecomputeMethod::uniform, 1);
+     }},
+    {"RecomputedByBlocks", 2,
+     [](RunConfig& c) {
+       pp(c, 2);
+       recomputed(c, RecomputeMethod::block, 1);
+     }},
+    {"RecomputedAttentionAndMlp", 4,
+     [](RunConfig& c) {
+       tp(c, 2);
+       c.parallel.sequence_parallel = true;
+       recomputed(c, {"core_attn", "mlp"});
+     }},
+    {"Fp64", 4,
+     [](RunConfig& c) {
+       tp(c, 2);
+       c.train.fp64 = true;
+     }},
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, PlanOfLayout, ::testing::ValuesIn(kLayouts),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace phx

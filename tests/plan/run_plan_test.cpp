@@ -1,0 +1,207 @@
+#include "plan/run_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "plan/advice.h"
+#include "plan/memory_svg.h"
+#include "plan/report.h"
+#include "train/num_parameters.h"
+#include "train/tiny_run.h"
+
+namespace phx {
+namespace {
+
+using phx::testing::tiny_run;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr size_t at(Purpose purpose) { return static_cast<size_t>(purpose); }
+
+// 180,608 parameters: table 128 x 128, qkv 384 x 128, projection 128 x 128, fc1 512 x 128, fc2 128
+// x 256 and three norms of 128; every size is a multiple of what a parameter is aligned to.
+constexpr int64_t kParameters = 180608;
+RunConfig countable_run() {
+  RunConfig config = tiny_run();
+  TransformerConfig& model = config.model;
+  model.num_layers = 1;
+  model.hidden_size = model.vocab_size.emplace(128);
+  model.make_vocab_size_divisible_by = 128;
+  model.group_query_attention = model.qk_layernorm = false;
+  model.ffn_hidden_size = 256;
+  config.train.bf16 = true;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  return config;
+}
+
+RunConfig llama_405b() {
+  RunConfig config;
+  TransformerConfig& model = config.model;
+  model.num_layers = 126;
+  model.hidden_size = 16384;
+  model.num_attention_heads = 128;
+  model.group_query_attention = true;
+  model.num_query_groups = 8;
+  model.ffn_hidden_size = 53248;
+  model.seq_length = model.max_position_embeddings = 8192;
+  model.vocab_size = 128256;
+  model.position_embedding_type = PositionEmbedding::rope;
+  model.normalization = Normalization::RMSNorm;
+  model.swiglu = model.untie_embeddings_and_output_weights = true;
+  model.add_bias_linear = false;
+  model.attention_dropout = model.hidden_dropout = 0;
+  config.train.bf16 = true;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 1024;
+  config.data.mock_data = true;
+  ParallelConfig& parallel = config.parallel;
+  parallel.tensor_model_parallel_size = 8;
+  parallel.pipeline_model_parallel_size = 16;
+  parallel.sequence_parallel = parallel.use_distributed_optimizer = true;
+  parallel.account_for_embedding_in_pipeline_split = true;
+  parallel.account_for_loss_in_pipeline_split = true;
+  return config;
+}
+
+TEST(RunPlan, CountsWhatIsKeptOfAParameter) {
+  const RunConfig config = countable_run();
+  ASSERT_EQ(num_parameters(config.model), kParameters);
+  const MemoryReport memory = plan_run(config, 1, {}).largest().memory;
+  EXPECT_EQ(memory.live[at(Purpose::weights)], 2 * kParameters);
+  EXPECT_EQ(memory.live[at(Purpose::gradients)], 4 * kParameters);
+  // Two moments in fp32, and the 16 bits that make a master weight of a bf16 one.
+  EXPECT_EQ(memory.live[at(Purpose::optimizer)], 10 * kParameters);
+}
+
+TEST(RunPlan, AShardedOptimizerIsCutOverTheDataParallelRanks) {
+  RunConfig config = countable_run();
+  config.parallel.use_distributed_optimizer = true;
+  const RankPlan rank = plan_run(config, 2, {}).largest();
+  constexpr int64_t kPadded = kParameters + 128;  // two pieces, each a multiple of 128 elements
+  EXPECT_EQ(rank.memory.live[at(Purpose::weights)], 2 * kPadded);
+  EXPECT_EQ(rank.memory.live[at(Purpose::optimizer)], 5 * kPadded);
+  // Half of the gradients goes out to be summed, and half of the weights when it is updated.
+  EXPECT_EQ(rank.traffic.at({"dp-cp", CommOp::reduce_scatter}).bytes_sent, 2 * kPadded);
+  EXPECT_EQ(rank.traffic.at({"dp-cp", CommOp::all_gather}).bytes_sent, kPadded);
+}
+
+TEST(RunPlan, CountsTheMessagesOfAPipeline) {
+  RunConfig config = countable_run();
+  config.model.num_layers = 2;
+  config.parallel.pipeline_model_parallel_size = 2;
+  const RunPlan plan = plan_run(config, 2, {});
+  ASSERT_EQ(plan.stages.size(), 2u);
+  // Eight micro-batches of [24, 1, 128] in bf16, in either direction.
+  constexpr int64_t kBytes = 8 * 24 * 128 * 2;
+  EXPECT_EQ(plan.stages[0].traffic.at({"pp-forward", CommOp::send}).bytes_sent, kBytes);
+  EXPECT_EQ(plan.stages[1].traffic.at({"pp-backward", CommOp::send}).bytes_sent, kBytes);
+  EXPECT_EQ(plan.stages[1].traffic.at({"pp-forward", CommOp::receive}).calls, 8);
+}
+
+TEST(RunPlan, EarlierStagesHoldMoreMicroBatches) {
+  RunConfig config = countable_run();
+  config.model.num_layers = 4;
+  config.model.untie_embeddings_and_output_weights = true;
+  config.parallel.pipeline_model_parallel_size = 4;
+  const RunPlan plan = plan_run(config, 4, {});
+  const auto activations = [&](size_t stage) {
+    return plan.stages[stage].memory.at_peak[at(Purpose::activations)];
+  };
+  EXPECT_GT(activations(1), activations(2));
+  EXPECT_EQ(equal_stages(plan).size(), 4u);
+}
+
+TEST(RunPlan, MemoryDoesNotGrowWithTheMicroBatchesOfAStep) {
+  RunConfig config = countable_run();
+  config.model.num_layers = 2;
+  config.parallel.pipeline_model_parallel_size = 2;
+  const RunPlan few = plan_run(config, 2, {});
+  config.train.global_batch_size = 64;
+  const RunPlan many = plan_run(config, 2, {});
+  for (size_t stage = 0; stage < 2; ++stage) {
+    BytesByPurpose a = few.stages[stage].memory.at_peak, b = many.stages[stage].memory.at_peak;
+    // Tokens and labels of all of a step's micro-batches are on the device, in two loaders.
+    EXPECT_EQ(b[at(Purpose::runtime)] - a[at(Purpose::runtime)], 2 * 56 * 2 * 24 * 4);
+    a[at(Purpose::runtime)] = b[at(Purpose::runtime)] = 0;
+    EXPECT_EQ(a, b);
+    EXPECT_EQ(few.stages[stage].memory.arena, many.stages[stage].memory.arena);
+  }
+}
+
+TEST(RunPlan, ItFitsWhereTheAllocatorCanServeIt) {
+  const RunConfig config = countable_run();
+  const RunPlan plan = plan_run(config, 1, {.target = DeviceKind::cpu});
+  const MemoryReport& memory = plan.largest().memory;
+  const auto fit_in = [&](int64_t bytes) { return fit(config, plan, DeviceKind::cpu, bytes); };
+  const Fit roomy = fit_in(memory.peak_reserved);
+  EXPECT_TRUE(roomy.fits);
+  EXPECT_FALSE(roomy.early_steps_tight);
+  const Fit tight = fit_in(memory.peak_reserved - 1);
+  EXPECT_TRUE(tight.fits);
+  EXPECT_TRUE(tight.early_steps_tight);
+  EXPECT_FALSE(fit_in(memory.peak_total - 1).fits);
+}
+
+TEST(RunPlan, TheLargestKnownModelIsPlannedInSeconds) {
+  const auto start = std::chrono::steady_clock::now();
+  const RunPlan plan = plan_run(llama_405b(), 1024, {});
+  EXPECT_EQ(plan.stages.size(), 16u);
+  EXPECT_EQ(plan.ranks_a_stage(), 64);
+  EXPECT_EQ(plan.micro_batches, 128);
+  // Two seconds on an idle machine of two cores; the bound is for a busy one.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+}
+
+TEST(Remedies, AreTheNumbersOfPlanningAgainWithTheFlag) {
+  RunConfig config = countable_run();
+  const RunPlan plan = plan_run(config, 4, {});
+  const int64_t taken = plan.largest().memory.reserved;
+  const auto trials = try_remedies(config, plan, {.plan = {}, .device_bytes = taken / 2});
+  config.parallel.use_distributed_optimizer = true;
+  ASSERT_FALSE(trials.empty());
+  EXPECT_EQ(trials[0].flags, "--use-distributed-optimizer");
+  EXPECT_EQ(trials[0].taken, plan_run(config, 4, {}).largest().memory.reserved);
+  EXPECT_LT(trials[0].taken, taken);
+  EXPECT_LT(trials[0].added_flops, 0) << "a weight is updated once instead of four times";
+  const auto recompute = std::ranges::find_if(
+      trials, [](const Trial& trial) { return trial.flags.starts_with("--recompute"); });
+  ASSERT_NE(recompute, trials.end());
+  EXPECT_GT(recompute->added_flops, 0.1);
+  // No sequence parallelism without tensor parallelism.
+  for (const Trial& trial : trials) EXPECT_THAT(trial.flags, Not(HasSubstr("sequence")));
+}
+
+TEST(PlanReport, SaysWhatAStageHolds) {
+  RunConfig config = countable_run();
+  config.model.num_layers = 8;
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  const Layout layout = make_layout(config.layout(), 2);
+  EXPECT_EQ(stage_holds(layout, 0), "embedding, layers 0-1 4-5");
+  EXPECT_EQ(stage_holds(layout, 1), "layers 2-3 6-7, loss");
+}
+
+TEST(PlanReport, ExactBytesAreThoseOfTheAllocator) {
+  const RunPlan plan = plan_run(countable_run(), 1, {});
+  const std::string table = memory_of_ranks(plan, ByteUnits::exact);
+  EXPECT_THAT(table, HasSubstr("  361,216"));
+  EXPECT_THAT(table, HasSubstr("  1,806,080"));
+  EXPECT_THAT(communication_of_ranks(plan, ByteUnits::exact), "");
+}
+
+TEST(PlanPicture, HasABarForEveryKindOfRank) {
+  RunConfig config = countable_run();
+  config.model.num_layers = 2;
+  config.parallel.pipeline_model_parallel_size = 2;
+  const std::string svg =
+      draw_memory(plan_run(config, 2, {}), {.title = "two stages", .device_bytes = 1 << 30});
+  for (const char* part : {"two stages", ">stage 0<", ">stage 1<",
+                           "<title>optimizer: ", "a rank has 1.00 GiB", "</svg>"})
+    EXPECT_THAT(svg, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace phx
