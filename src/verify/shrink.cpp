@@ -111,6 +111,9 @@ void shrink_batch(RunConfig& config, const Layout& before, int64_t old_micro_bat
   } else if (m < stages) {
     small = std::clamp<int64_t>(m, 1, axes.pp - 1);
   }
+  // Two steps have one size.
+  config.train.step_batch_size_schedule = {};
+  config.train.decrease_batch_size_if_needed = false;
   config.train.micro_batch_size = std::min<int64_t>(config.train.micro_batch_size, 2);
   config.train.global_batch_size = config.train.micro_batch_size * small * axes.dp;
 }
@@ -157,6 +160,8 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
   note("micro-batch", before.train.micro_batch_size, after.train.micro_batch_size);
   note("micro-batches a step and rank", before.train.num_micro_batches(a.dp),
        after.train.num_micro_batches(b.dp));
+  if (!before.train.step_batch_size_schedule.empty())
+    note("batch", before.train.step_batch_size_schedule, str_cat(*after.train.global_batch_size));
   note("Adam's epsilon", before.optim.adam_eps, after.optim.adam_eps);
   return changes;
 }

@@ -60,6 +60,20 @@ TEST(PretrainOptions, WarmUpIsShorterThanTheDecay) {
             Texts{"--lr-wsd-decay-iters 11 is more than --train-iters 10"});
 }
 
+TEST(PretrainOptions, TheVocabularyIsPaddedForTheTensorParallelRanks) {
+  const Texts flags = {"--train-iters", "1", "--vocab-size", "101", "--tensor-model-parallel-size"};
+  const auto padded = [&](const char* ranks, const char* multiple) {
+    Texts args = small(flags);
+    args.insert(args.end(), {ranks, "--make-vocab-size-divisible-by", multiple});
+    const ParseResult result = parse_pretrain(args);
+    EXPECT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+    return result.options.model.padded_vocab_size;
+  };
+  EXPECT_EQ(padded("1", "8"), 104);
+  EXPECT_EQ(padded("2", "8"), 112);
+  EXPECT_EQ(padded("4", "1"), 104);
+}
+
 TEST(PretrainOptions, TrainingHasAShareOfTheData) {
   EXPECT_EQ(problems(small({"--train-iters", "1", "--split", "0,1,1"})),
             Texts{"--split 0,1,1 leaves nothing for training, its first share"});

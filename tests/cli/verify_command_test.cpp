@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -74,6 +75,16 @@ TEST(VerifyCommand, ProvesAFileWithFlagsOnTop) {
   EXPECT_THAT(result.out, HasSubstr("all of them, the worst first\n"));
   EXPECT_THAT(result.out,
               HasSubstr("gradient of decoder.layers.0.mlp.linear_fc2.post_layernorm.weight"));
+}
+
+TEST(VerifyCommand, ABatchThatGrowsIsProvedWithOneSize) {
+  Words flags = recipe("llama32_1b");
+  const auto batch = std::ranges::find(flags, "--global-batch-size");
+  ASSERT_NE(batch, flags.end());
+  flags.erase(batch, batch + 2);
+  const Result result = verify(flags, {"--step-batch-size-schedule", "0:8 100K:16"});
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("batch 0:8 100K:16 -> 6"));
 }
 
 TEST(VerifyCommand, AWrongLayoutIsToldBeforeAnythingRuns) {

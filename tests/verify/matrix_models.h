@@ -18,7 +18,7 @@ inline void small_run(RunConfig& config) {
   model.make_vocab_size_divisible_by = 8;
   model.init_method_std = 0.1;
   config.train.fp64 = true;
-  config.optim.lr = 3e-3;
+  config.optim.lr = 1e-3;
   config.optim.weight_decay = 0.1;
   config.optim.clip_grad = 0.1;
   // Where a gradient is zero but for its rounding (keys' biases: softmax does not see a shift), the
@@ -59,7 +59,7 @@ inline void gemma2_like(RunConfig& config) {
   model.attn_logit_softcapping = 5;
   model.final_logit_softcapping = 6;
   model.embedding_scale = 5.5;
-  model.embedding_init_method_std = 0.05;
+  model.embedding_init_method_std = 0.2;
   model.window_size = WindowSize{2, 0};
   model.window_attn_skip_freq = FrequencyPattern::every_nth(2);
 }
@@ -77,7 +77,7 @@ inline void qwen3_like(RunConfig& config) {
   config.model.qk_layernorm = true;
   config.model.add_qkv_bias = true;
   config.optim.apply_wd_to_qk_layernorm = true;
-  config.optim.decoupled_lr = 5e-3;
+  config.optim.decoupled_lr = 2e-3;
 }
 
 // One key head for all; a vocabulary of which the last of four ranks has nothing but padding; some

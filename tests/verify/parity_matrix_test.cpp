@@ -50,7 +50,8 @@ std::string heading() {
 // Everything above the table stays as it is.
 void write_page(const std::string& rows) {
   std::string page = read_file(kPage);
-  const size_t table = page.find(cells({matrix_options().front().name}).substr(0, 7));
+  const auto options = matrix_options();
+  const size_t table = page.find(cells({options[0].name, options[1].name}));
   PHX_CHECK(table != std::string::npos, kPage, " has no table");
   write_file(kPage, page.substr(0, table) + heading() + rows);
 }
