@@ -15,7 +15,7 @@ flags=(--num-layers 4 --hidden-size 512 --num-attention-heads 8 --group-query-at
        --position-embedding-type rope --seq-length 512 --max-position-embeddings 512
        --attention-dropout 0 --hidden-dropout 0.1 --vocab-size 4001 --mock-data
        --micro-batch-size 2 --global-batch-size 16 --train-iters 12 --lr 1e-3 --lr-warmup-iters 2 --bf16 --device cuda
-       --log-interval 4 --distributed-timeout-minutes 1)
+       --log-interval 4 --eval-interval 6 --eval-iters 1 --distributed-timeout-minutes 1)
 
 train() {  # name, ranks, flags...
   local name=$1 ranks=$2 start

@@ -172,6 +172,9 @@ std::string format_problems(const Problems& problems) {
         if (problems[j].flag != problem.flag) flags += ", " + problems[j].flag;
       }
       line = flags + ": " + line;
+    } else {  // two rules may find the same thing
+      for (size_t j = i + 1; j < problems.size(); ++j)
+        if (problems[j].text == problem.text) done[j] = true;
     }
     text += "error: " + line + "\n";
     if (!problem.hint.empty()) text += "  hint: " + problem.hint + "\n";

@@ -14,7 +14,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
            "overlap-p2p-communication-warmup-flush "
            "defer-embedding-wgrad-compute disable-gloo-process-groups use-sharp "
            "ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
-           "ddp-reduce-scatter-with-fp32-accumulation no-align-grad-reduce "
+           "no-align-grad-reduce "
            "no-align-param-gather use-nccl-ub disable-symmetric-registration "
            "create-all-gather-group disable-tp-comm-bulk-wgrad "
            "disable-tp-comm-bulk-dgrad disable-tp-comm-overlap-ag disable-tp-comm-overlap-rs "
@@ -26,8 +26,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
                  "distributed-timeout-seconds-after-init "
                  "nccl-communicator-config-path sharp-enabled-group ddp-num-buckets "
                  "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank",
-       .lists = "cp-comm-type high-priority-stream-groups "
-                "ddp-param-name-patterns-for-fp32-local-accumulation"},
+       .lists = "cp-comm-type high-priority-stream-groups"},
       {.kind = kRefused,
        .reason = "this kind of parallelism is not in this build yet",
        .switches = "hybrid-context-parallel fake-process-group data-parallel-random-init",
@@ -38,6 +37,11 @@ std::span<const CatalogueGroup> rank_catalogue() {
                  "transformer-pipeline-model-parallel-size=1 "
                  "check-weight-hash-across-dp-replicas-interval",
        .lists = "hierarchical-context-parallel-sizes gtp-remat-opt-in-modules"},
+      {.kind = kRefused,
+       .reason = "gradients have one type: fp32, or bf16 with --grad-reduce-in-bf16",
+       .hint = "leave it out, and --grad-reduce-in-bf16 too",
+       .switches = "ddp-reduce-scatter-with-fp32-accumulation",
+       .lists = "ddp-param-name-patterns-for-fp32-local-accumulation"},
       {.kind = kRefused,
        .reason = "this is the old name of the tensor-parallel size",
        .hint = "use --tensor-model-parallel-size",

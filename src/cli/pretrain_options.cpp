@@ -148,6 +148,25 @@ std::vector<Rule> cross_rules() {
   };
 }
 
+void note_idle_ranks(const OptionSet& options, const ParallelConfig& ranks, ParseReport& report) {
+  const auto idle = [&](const char* name, bool idles, const char* why) {
+    if (idles && options.at(name).given) report.implied.emplace_back(str_cat("--", name), why);
+  };
+  const bool one_stage = ranks.pipeline_model_parallel_size == 1;
+  const bool one_chunk = !ranks.num_layers_per_virtual_pipeline_stage &&
+                         !ranks.num_virtual_stages_per_pipeline_rank &&
+                         ranks.pipeline_model_parallel_layout.empty();
+  const char* pipeline = "there is no pipeline at PP 1";
+  idle("pipeline-schedule", one_stage, pipeline);
+  idle("account-for-embedding-in-pipeline-split", one_stage, pipeline);
+  idle("account-for-loss-in-pipeline-split", one_stage, pipeline);
+  idle("microbatch-group-size-per-virtual-pipeline-stage", one_stage || one_chunk,
+       "a pipeline rank has one chunk of layers");
+  idle("ddp-bucket-size", !ranks.overlap_grad_reduce,
+       "without --overlap-grad-reduce gradients are one bucket");
+  idle("tp-comm-overlap", ranks.tensor_model_parallel_size == 1, "there is no exchange at TP 1");
+}
+
 // Flags that are sound but idle in this run: Megatron's recipes carry them along.
 void note_idle(const OptionSet& options, const PretrainOptions& values, ParseReport& report) {
   if (!values.train.fp16) {
@@ -189,9 +208,15 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   if (result.report.help) return result;
   set.check(pretrain_rules(), result.report);
   note_idle(set, result.options, result.report);
+  note_idle_ranks(set, result.options.parallel, result.report);
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(model_ranks(result.options.parallel)));
   result.world = ranks;
+  if (world && result.options.parallel.local_ranks)
+    add(result.report.problems, "local-ranks",
+        str_cat(shown(set, "local-ranks"), " is for ranks in one process, but a launcher started ",
+                *world, " processes"),
+        "leave it out");
   if (result.report.ok()) {
     const Problems layout = layout_problems(
         {result.options.model, result.options.parallel, result.options.train}, ranks);

@@ -104,14 +104,15 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
 
 // This process is one rank of several.
 RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
-                      const Sources& sources, const LaunchEnvironment& launch,
-                      RuntimeOptions device, Terminal& terminal, const WorldOptions& waits) {
+                      const LaunchEnvironment& launch, RuntimeOptions device, Terminal& terminal,
+                      const WorldOptions& waits) {
   if (options.train.threads == 0) device.threads = std::max(1, device.threads / launch.local_size);
   const std::unique_ptr<World> world = make_world(device.kind, waits);
   if (device.kind == DeviceKind::cuda) device.cuda_ordinal = world->gpu();
   Runtime runtime(device);  // goes after the mesh, whose groups are watched on its streams
   Terminal silent(stdout, stderr, TerminalMode::silent);
   try {
+    const Sources sources(config);  // may be missing on this machine alone
     const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
     return run_rank(options, config, sources, mesh, runtime, mesh.rank() == 0 ? terminal : silent,
                     {});
@@ -134,12 +135,12 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
   // often set this to 1.)
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   const RunConfig config = run_config(options);
-  const Sources sources(config);
   const RuntimeOptions device = runtime_options(options.train);
   const WorldOptions waits{.timeout =
                                std::chrono::minutes(options.parallel.distributed_timeout_minutes)};
   if (launch && launch->size > 1)
-    return exit_code(run_as_process(options, config, sources, *launch, device, *terminal, waits));
+    return exit_code(run_as_process(options, config, *launch, device, *terminal, waits));
+  const Sources sources(config);
   const int world = int(options.parallel.local_ranks.value_or(model_ranks(options.parallel)));
   if (world > 1)
     return exit_code(run_as_threads(options, config, sources, world, device, *terminal, waits));

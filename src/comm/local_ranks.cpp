@@ -222,7 +222,9 @@ class Supervisor {
  private:
   // Ranks that hear of a failure may end before the one that had it: that one left a note.
   void blame_the_first() {
-    const auto first = ProcessLedgers::first_failure(ledgers_.path());
+    const char* given = ::getenv("PHX_LEDGER_DIR");
+    const auto first =
+        ProcessLedgers::first_failure(given != nullptr ? Path(given) : ledgers_.path());
     for (const RankEnd& end : failures_)
       if (first == end.rank) result_.first_failure = end;
   }

@@ -79,9 +79,13 @@ void ParameterStore::lay_out(const StoreOptions& options) {
     Parameter* parameter = parameters_[i];
     const bool full = !buckets_.empty() && options.bucket_elements > 0 &&
                       size_ - buckets_.back().range.offset >= options.bucket_elements;
-    if (i == 0 || full || is_tied(parameters_[i - 1]) || is_tied(parameter)) {
+    // Vectors of all layers lie together: with buckets they have their own, so that no matrix waits
+    // for the first layer's norm, or is waited for by it.
+    const bool other_kind =
+        options.bucket_elements > 0 && i > 0 && parameters_[i - 1]->decays() != parameter->decays();
+    if (i == 0 || full || other_kind || is_tied(parameters_[i - 1]) || is_tied(parameter)) {
       close_bucket();
-      buckets_.push_back({.range = {size_, 0}, .parameters = {}});
+      buckets_.push_back({.range = {size_, 0}, .parameters = {}, .vectors = !parameter->decays()});
     }
     const bool decays = parameter->decays();
     const bool decoupled = options.decoupled && options.decoupled(parameter->name());

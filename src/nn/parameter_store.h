@@ -48,6 +48,7 @@ struct FlatRun {
 struct Bucket {
   FlatRange range;                 // padding at its end included
   std::vector<size_t> parameters;  // indices
+  bool vectors = false;            // begins with norms and biases, which every layer needs at once
 };
 
 class ParameterStore {

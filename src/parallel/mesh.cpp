@@ -30,7 +30,7 @@ Mesh::Mesh(World& world, const MeshOptions& options) : options_(options), rank_(
     key_sharers_ =
         make(world, part_with(rank_, grid.group_of(rank_, "tp"), options.key_sharers), "key group");
   const std::vector<int> pipeline = grid.group_of(rank_, "pp");
-  if (pipeline.size() > 1 && (first_stage() || last_stage()))
+  if (pipeline.size() > 1 && options.tied_embedding && (first_stage() || last_stage()))
     embedding_ = make(world, {pipeline.front(), pipeline.back()}, "embedding");
   if (pipeline.size() > 1) pipeline_.emplace(world, pipeline, options.chunks);
 }

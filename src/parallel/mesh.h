@@ -18,7 +18,8 @@ struct MeshOptions {
   std::string order = kDefaultOrder;
   // Tensor-parallel ranks that share a key group (more ranks than groups); 1: none do.
   int key_sharers = 1;
-  int chunks = 1;  // that a pipeline rank has
+  int chunks = 1;              // that a pipeline rank has
+  bool tied_embedding = true;  // the first and the last stage share it
 };
 
 class Mesh {

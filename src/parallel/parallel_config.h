@@ -63,7 +63,7 @@ void ParallelConfig::each(Field&& field) {
   field("expert-model-parallel-size", expert_model_parallel_size,
         "ranks that share the experts (EP)", Positive{});
   field("sequence-parallel", sequence_parallel,
-        "cut norms and dropout over the tensor-parallel ranks; no change at TP 1");
+        "cut norms and dropout over the tensor-parallel ranks; needs TP 2 or more");
   field("use-tp-pp-dp-mapping", use_tp_pp_dp_mapping,
         "number the ranks tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
   field("tp-comm-overlap", tp_comm_overlap,

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/options.h"
+#include "base/problem.h"
 
 namespace phx {
 

@@ -206,7 +206,8 @@ Layout make_layout(const LayoutConfig& config, int64_t world) {
                            .pp = int(ranks.pipeline_model_parallel_size)},
                  .order = ranks.use_tp_pp_dp_mapping ? kPipelineBeforeData : kDefaultOrder,
                  .key_sharers = std::max(tp / int(config.model.query_groups()), 1),
-                 .chunks = layout.placement.chunks};
+                 .chunks = layout.placement.chunks,
+                 .tied_embedding = !config.model.untie_embeddings_and_output_weights};
   layout.kind = ranks.pipeline_schedule;
   layout.group_size = int(ranks.microbatch_group_size_per_virtual_pipeline_stage.value_or(0));
   layout.receive_ahead = ranks.overlap_p2p_communication ? 1 : 0;

@@ -112,16 +112,24 @@ void TrainStep::warm_up(const StageWork& work) {
   StageWork rehearsal = work;
   rehearsal.context = {.seed = seed_, .step = 0};
   rehearsal.grad_scale = grad_scale_;
+  rehearsal.loss_sum = scalars_.slot(Slot::loss_sum);  // a step sets it to zero when it begins
   kernels::fill(grad_scale_, 1.0);
   parts_.store.begin_step();
   parts_.data_parallel.begin_step(1);
-  parts_.stage.begin(std::move(rehearsal));
   const Device device = parts_.store.weights().device();
-  for (int chunk = 0; chunk < parts_.layout.placement.chunks; ++chunk) {
-    const MessageSpec message = parts_.stage.message(0);
-    Tensor input = zeros(message.shape, message.dtype, device), dy = input;
-    parts_.stage.forward(0, chunk, input);
-    parts_.stage.backward(0, chunk, dy, /*defer_weights=*/false);
+  // Twice: the second micro-batch adds to gradients where the first one overwrites them. Then as in
+  // an evaluation, whose loss has kernels of its own.
+  for (const bool training : {true, true, false}) {
+    GradMode mode(device.runtime(), training);
+    rehearsal.context.training = training;
+    rehearsal.grad_scale = training ? grad_scale_ : Tensor();
+    parts_.stage.begin(rehearsal);
+    for (int chunk = 0; chunk < parts_.layout.placement.chunks; ++chunk) {
+      const MessageSpec message = parts_.stage.message(0);
+      const Tensor message_like = zeros(message.shape, message.dtype, device);
+      parts_.stage.forward(0, chunk, message_like);
+      if (training) parts_.stage.backward(0, chunk, message_like, /*defer_weights=*/false);
+    }
   }
   parts_.stage.begin({});
   device.runtime().synchronize();
@@ -168,6 +176,9 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
     if (parts_.mesh.world() == nullptr && stop && stop()) return std::nullopt;
     PlannedStep planned(runtime, "evaluate", micro_batches);
     batch.load(first_sample + i * batch.shape().samples());
+    if (!warm_)
+      warm_up({.batch = [&](int k) { return batch.micro_batch(k); },
+               .first_sample = [&](int k) { return batch.first_sample(k); }});
     tokens += double(batch.tokens()) * double(batch.shape().data_ranks);
     parts_.stage.begin({.batch = [&](int k) { return batch.micro_batch(k); },
                         .first_sample = [&](int k) { return batch.first_sample(k); },

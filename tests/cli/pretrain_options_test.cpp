@@ -184,6 +184,22 @@ TEST(PretrainOptions, FlagsThatAreIdleInThisRunAreNamed) {
   EXPECT_EQ(result.report.implied[0].first, "--initial-loss-scale");
 }
 
+TEST(PretrainOptions, FlagsOfRanksThatAreIdleInThisLayoutAreNamed) {
+  const ParseResult result = parse_pretrain(
+      small({"--train-iters", "1", "--pipeline-schedule", "zb-h1", "--ddp-bucket-size", "1000",
+             "--tp-comm-overlap", "--account-for-loss-in-pipeline-split"}));
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  EXPECT_EQ(result.report.implied.size(), 4u);
+}
+
+TEST(PretrainOptions, RanksOfOneProcessAreRefusedUnderALauncher) {
+  const ParseResult result =
+      parse_pretrain(small({"--train-iters", "1", "--local-ranks", "4"}), /*world=*/2);
+  ASSERT_EQ(result.report.problems.size(), 1u) << format_problems(result.report.problems);
+  EXPECT_EQ(result.report.problems[0].text,
+            "--local-ranks 4 is for ranks in one process, but a launcher started 2 processes");
+}
+
 TEST(PretrainOptions, ResolvedValuesAreInTheTableAndTheJson) {
   const PretrainOptions options = parse_pretrain(small({"--train-iters", "1"})).options;
   const nlohmann::json values = options.to_json();
@@ -193,13 +209,6 @@ TEST(PretrainOptions, ResolvedValuesAreInTheTableAndTheJson) {
   EXPECT_EQ(values["padded_vocab_size"], 128);
   EXPECT_NE(options.table().find("  ffn_hidden_size ................................ 128\n"),
             std::string::npos);
-}
-
-TEST(PretrainOptions, TheVocabularyIsPaddedForItsTensorParallelRanks) {
-  const ParseResult result = parse_pretrain(
-      small({"--train-iters", "1", "--tensor-model-parallel-size", "2", "--vocab-size", "100"}));
-  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
-  EXPECT_EQ(result.options.model.padded_vocab_size, 256);  // 128 x 2
 }
 
 TEST(PretrainOptions, TheJsonCopyBringsTheSameOptionsBack) {

@@ -116,6 +116,19 @@ TEST(ParameterStore, ARunEndsWhereTheLearningRateIsAnother) {
   EXPECT_EQ(store.runs()[2].offset + store.runs()[2].count, store.weights().numel());
 }
 
+TEST(ParameterStore, NormsAndBiasesHaveBucketsOfTheirOwn) {
+  TwoKinds module;
+  ParameterStore store(module, test_device(), {.bucket_elements = 1000000, .bucket_parts = 4});
+  ASSERT_EQ(store.buckets().size(), 2u);
+  EXPECT_FALSE(store.buckets()[0].vectors);
+  EXPECT_TRUE(store.buckets()[1].vectors);
+  EXPECT_EQ(store.buckets()[0].parameters, std::vector<size_t>{0});  // the matrix
+  EXPECT_EQ(store.buckets()[1].range.count % 4, 0);
+  EXPECT_EQ(store.buckets()[1].range.end(), store.all().end());
+  TwoKinds other;
+  EXPECT_EQ(ParameterStore(other, test_device(), {}).buckets().size(), 1u) << "nothing to overlap";
+}
+
 TEST(ParameterStore, NamesAParameterThatDoesNotExist) {
   TwoKinds module;
   ParameterStore store(module, test_device(), {});

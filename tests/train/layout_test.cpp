@@ -120,6 +120,14 @@ TEST(Layout, StagesShareTheLayersAndInterleavingNeedsMicroBatches) {
                   "virtual stages, or use --pipeline-schedule 1f1b"});
 }
 
+TEST(Layout, AStringOfSeveralStagesNeedsAPipeline) {
+  RunConfig config = tiny_run();
+  config.parallel.pipeline_model_parallel_layout = "Et|ttL";
+  EXPECT_EQ(texts(config, 1), Lines{"--pipeline-model-parallel-layout \"Et|ttL\" has 2 stages, but "
+                                    "--pipeline-model-parallel-size is 1 | leave it out, or set "
+                                    "--pipeline-model-parallel-size to a divisor of 2 above 1"});
+}
+
 TEST(Layout, EverythingWrongIsToldAtOnce) {
   RunConfig config = tiny_run();
   config.parallel.tensor_model_parallel_size = 3;

@@ -97,12 +97,17 @@ void DataParallel::gather_weights() {
   Runtime& runtime = store_.weights().runtime();
   const Stream lane = runtime.stream(StreamName::dp);
   lane.wait(runtime.stream(StreamName::compute).record());
-  for (size_t i = 0; i < store_.buckets().size(); ++i) {  // in the order of the next forward
-    const FlatRange& range = store_.buckets()[i].range;
+  const auto gather = [&](size_t bucket) {
+    const FlatRange& range = store_.buckets()[bucket].range;
     ranks_->all_gather(part(store_.weights(), piece_of(range, rank(), size())),
                        part(store_.weights(), range), lane);
-    gathers_[i] = {.waiting = true, .done = lane.record()};
-  }
+    gathers_[bucket] = {.waiting = true, .done = lane.record()};
+  };
+  // In the order of the next forward: norms and biases, which the first layer needs already, then
+  // the matrices layer by layer.
+  for (const bool vectors : {true, false})
+    for (size_t i = 0; i < store_.buckets().size(); ++i)
+      if (store_.buckets()[i].vectors == vectors) gather(i);
   if (!options_.overlap_gather) wait_for_weights();
 }
 

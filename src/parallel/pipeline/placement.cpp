@@ -212,6 +212,9 @@ void check_layout(const PlacementConfig& config, const std::vector<std::string>&
   expect('t', config.num_layers, str_cat(kLayers, " is ", config.num_layers));
   expect('m', config.num_mtp_layers, str_cat(kMtp, " is ", config.num_mtp_layers));
   const int n = static_cast<int>(stages.size());
+  if (config.stages == 1 && n > 1)
+    refuse(str_cat("has ", n, " stages, but ", kStages, " is 1"),
+           str_cat("leave it out, or set ", kStages, " to a divisor of ", n, " above 1"));
   if (n % config.stages != 0)
     refuse(str_cat("has ", n, " stages, not a multiple of ", kStages, " ", config.stages),
            nearest_multiples(n, config.stages));
