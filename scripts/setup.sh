@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache mold git ca-certificates
           libopenblas-dev libdnnl-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev
-          libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin)
+          libpcre2-dev libsimdjson-dev libutf8proc-dev libsentencepiece-dev libxxhash-dev libzstd-dev
+          zlib1g-dev libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin)
 cudnn_frontend=1.32.0
 
 have_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }

@@ -1,0 +1,50 @@
+// Text to token ids and back. Which tokenizer it is does not matter to preprocessing, chat data,
+// sampling or inspection.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace phx {
+
+struct DataConfig;
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Appends the ids of `text` to `ids`; no special token is added around it. Text may hold any
+  // bytes. Safe to call from several threads at once.
+  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+  // The text of `ids`; an id outside of the vocabulary is an error.
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;
+
+  virtual int64_t vocab_size() const = 0;  // ids are in 0..vocab_size - 1, added tokens included
+  // The id of a whole token ("<|im_start|>"); none if the vocabulary does not hold it.
+  virtual std::optional<int32_t> token_id(std::string_view token) const = 0;
+  virtual std::string token_text(int32_t id) const = 0;  // as the vocabulary spells it
+
+  virtual std::optional<int32_t> eod() const { return std::nullopt; }  // ends a document
+  virtual std::optional<int32_t> bos() const { return std::nullopt; }
+  virtual std::optional<int32_t> eos() const { return std::nullopt; }
+  virtual std::optional<int32_t> pad() const { return std::nullopt; }
+
+  // "BPE of 128,256 tokens from llama/tokenizer.json".
+  virtual std::string description() const = 0;
+
+  std::vector<int32_t> encode(std::string_view text) const {
+    std::vector<int32_t> ids;
+    encode(text, ids);
+    return ids;
+  }
+};
+
+// The tokenizer that --tokenizer-type and its companions ask for.
+std::unique_ptr<const Tokenizer> make_tokenizer(const DataConfig& config);
+
+}  // namespace phx
