@@ -124,6 +124,7 @@ struct RuntimeOptions {
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
   bool deterministic = false;  // cuda: only kernels with a fixed order of additions
+  std::string gemm_table;      // cuda: file of `phalanx tune`; empty: the user's, "none"
 };
 
 class Runtime {
@@ -137,6 +138,7 @@ class Runtime {
   DeviceKind kind() const { return options_.kind; }
   DeviceKind target() const { return kind() == DeviceKind::meta ? options_.target : kind(); }
   bool deterministic() const { return options_.deterministic; }
+  const RuntimeOptions& options() const { return options_; }
   std::string description() const { return backend_->description(); }
 
   Allocator& allocator() { return *allocator_; }
