@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "cli/convert_command.h"
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
 #include "cli/generate_command.h"
@@ -54,6 +55,7 @@ std::span<const Command> commands() {
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"generate", "sample text from a checkpoint", run_generate},
+      {"convert", "import from, export to, and compare with Hugging Face folders", run_convert},
       {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
   };
   return list;
