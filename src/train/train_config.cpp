@@ -104,6 +104,9 @@ std::vector<Rule> train_rules() {
       divides("save-interval", "save-retain-interval"),
       requires_option("ckpt-step", "load", "it says where to look"),
       requires_option("exit-on-missing-checkpoint", "load", "it says where to look"),
+      requires_option("load-newest-valid", "load", "it says where to look"),
+      excludes("load-newest-valid", "ckpt-step", "one of them says which"),
+      requires_option("use-checkpoint-args", "load", "it says where to look"),
       {"--device cuda computes in bf16, fp16 or fp32",
        [](const OptionSet& options, Problems& problems) {
          if (!options.active("fp64") || options.at("device").get() != "cuda") return;

@@ -1,0 +1,274 @@
+#include "checkpoint/saver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/shard_writer.h"
+#include "checkpoint/staging_ring.h"
+
+namespace phx {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string shard_name(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "shard_%05d.safetensors", rank);
+  return name;
+}
+
+std::string part_name(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank_%05d.part", rank);
+  return name;
+}
+
+}  // namespace
+
+struct CheckpointSaver::Ring : StagingRing {};
+
+struct CheckpointSaver::Job {
+  int64_t iteration = 0;
+  std::vector<LocalBox> boxes;
+  CheckpointInfo info;
+  Clock::time_point start;
+  double stall = 0;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool copied = false;     // nothing is read from the tensors any more
+  bool written = false;    // this rank's file and its part of the manifest are there
+  bool committed = false;  // rank 0
+  bool reported = false;
+  bool stop = false;
+  std::exception_ptr error;
+  SaveReport report;
+  std::thread copier, writer;
+
+  void set(bool Job::*flag) {
+    const std::lock_guard lock(mutex);
+    this->*flag = true;
+    changed.notify_all();
+  }
+  // Until the flag is set, or something failed.
+  void wait(bool Job::*flag) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return this->*flag || error; });
+  }
+  void fail() {
+    const std::lock_guard lock(mutex);
+    if (!error) error = std::current_exception();
+    changed.notify_all();
+  }
+  void join() {
+    if (copier.joinable()) copier.join();
+    if (writer.joinable()) writer.join();
+  }
+};
+
+CheckpointSaver::CheckpointSaver(SaverOptions options)
+    : options_(std::move(options)), ring_(std::make_unique<Ring>()) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (!job_) return;
+  job_->set(&Job::stop);
+  ring_->give_up();
+  job_->join();
+}
+
+void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info) {
+  wait();
+  const Clock::time_point start = Clock::now();
+  if (rank() == 0) prepare_checkpoint(options_.folder, iteration, *options_.disk);
+  if (options_.world != nullptr) options_.world->barrier();
+  auto job = std::make_unique<Job>();
+  job->iteration = iteration;
+  job->boxes = std::move(boxes);
+  job->info = std::move(info);
+  job->start = start;
+  job->report = {.iteration = iteration,
+                 .path = checkpoint_path(options_.folder, iteration),
+                 .bytes = 0,
+                 .seconds = 0,
+                 .stall_seconds = 0};
+  for (const LocalBox& box : job->boxes) job->report.bytes += box.bytes();
+  if (!job->boxes.empty()) {
+    Runtime& runtime = job->boxes[0].flat.runtime();
+    ring_->make_room(runtime.backend(), job->report.bytes, options_.ring_bytes);
+    // Copies come behind what the device has been told to compute so far.
+    runtime.stream(StreamName::d2h).wait(runtime.stream(StreamName::compute).record());
+  }
+  job_ = std::move(job);
+  job_->copier = std::thread([this, &job = *job_] {
+    try {
+      copy_boxes(job);
+    } catch (...) {
+      job.fail();
+    }
+    ring_->end();
+    job.set(&Job::copied);
+  });
+  job_->writer = std::thread([this, &job = *job_] {
+    try {
+      write_shard(job);
+    } catch (...) {
+      job.fail();
+      ring_->give_up();
+    }
+  });
+  job_->stall += seconds_since(start);
+}
+
+// Into slots, row after row; a slot may hold many small boxes or a part of a large one.
+void CheckpointSaver::copy_boxes(Job& job) {
+  if (job.boxes.empty()) return;
+  Runtime& runtime = job.boxes[0].flat.runtime();
+  Backend& backend = runtime.backend();
+  backend.attach_thread();
+  std::unique_ptr<StagingRing::Slot> slot;
+  const auto hand_over = [&] {
+    if (!slot) return;
+    backend.wait_on_host(backend.record(StreamName::d2h));
+    ring_->put_filled(std::move(slot));
+  };
+  for (const LocalBox& box : job.boxes) {
+    const int64_t element = size_of(box.info.dtype);
+    const bool dense = box.cols == box.pitch || box.rows == 1;
+    const int64_t rows = dense ? 1 : box.rows, row_bytes = box.bytes() / rows;
+    for (int64_t row = 0; row < rows; ++row) {
+      const std::byte* from =
+          static_cast<const std::byte*>(box.flat.raw()) + (box.offset + row * box.pitch) * element;
+      for (int64_t done = 0; done < row_bytes;) {
+        if (slot && slot->used == StagingRing::kSlotBytes) hand_over();
+        if (!slot) slot = ring_->take_empty();
+        if (!slot) return;  // given up
+        const int64_t count = std::min(row_bytes - done, StagingRing::kSlotBytes - slot->used);
+        backend.copy_to_host(slot->bytes(slot->used, count).data(), from + done, count,
+                             StreamName::d2h);
+        slot->used += count;
+        done += count;
+      }
+    }
+  }
+  hand_over();
+}
+
+void CheckpointSaver::write_shard(Job& job) {
+  const Path temporary = temporary_path(options_.folder, job.iteration);
+  std::vector<PieceToWrite> pieces;
+  for (const LocalBox& box : job.boxes) pieces.push_back({box.name, box.info, box.box});
+  ShardWriter shard(temporary, shard_name(rank()), std::move(pieces), *options_.disk);
+  int64_t written = 0;
+  while (auto slot = ring_->take_filled()) {
+    shard.write(slot->bytes(0, slot->used));
+    written += slot->used;
+    ring_->put_empty(std::move(slot));
+  }
+  {
+    const std::lock_guard lock(job.mutex);
+    if (job.error || job.stop) return;
+  }
+  PHX_ASSERT(written == shard.bytes(), "the copies of a checkpoint are not complete");
+  Manifest part = shard.finish();
+  part.iteration = job.iteration;
+  if (rank() != 0) {
+    write_file(temporary / part_name(rank()), part.to_text(), *options_.disk);
+    job.set(&Job::written);
+    return;
+  }
+  job.set(&Job::written);
+  commit(job, std::move(part));
+}
+
+// Rank 0, in the background.
+void CheckpointSaver::commit(Job& job, Manifest manifest) {
+  const Path temporary = temporary_path(options_.folder, job.iteration);
+  for (int other = 1; other < ranks(); ++other) {
+    const Path part = temporary / part_name(other);
+    while (!std::filesystem::exists(part)) {
+      std::unique_lock lock(job.mutex);
+      if (job.changed.wait_for(lock, std::chrono::milliseconds(2), [&] { return job.stop; }))
+        return;
+    }
+    manifest.merge(Manifest::parse(read_file(part), part.string()), part.string());
+    if (options_.disk->remove(part.c_str()) != 0) throw_file_error("remove", part, errno);
+  }
+  manifest.info = job.info;
+  manifest.check_complete(temporary.string());
+  write_file(manifest_path(temporary), manifest.to_text(), *options_.disk);
+  const std::optional<int64_t> before = latest_checkpoint(options_.folder);
+  commit_checkpoint(options_.folder, job.iteration, *options_.disk);
+  if (options_.retain_interval && before && *before != job.iteration &&
+      *before % *options_.retain_interval != 0)
+    remove_checkpoint(options_.folder, *before, *options_.disk);
+  job.report.seconds = seconds_since(job.start);
+  job.set(&Job::committed);
+}
+
+void CheckpointSaver::wait_for_copies() {
+  if (!job_) return;
+  const Clock::time_point start = Clock::now();
+  job_->wait(&Job::copied);
+  job_->stall += seconds_since(start);
+}
+
+void CheckpointSaver::rethrow() {
+  {
+    const std::lock_guard lock(job_->mutex);
+    if (!job_->error) return;
+    job_->stop = true;
+    job_->changed.notify_all();
+  }
+  ring_->give_up();
+  job_->join();
+  const auto job = std::move(job_);
+  std::rethrow_exception(job->error);
+}
+
+std::optional<SaveReport> CheckpointSaver::poll() {
+  if (!job_) return std::nullopt;
+  rethrow();
+  const std::lock_guard lock(job_->mutex);
+  if (!job_->committed || job_->reported) return std::nullopt;
+  job_->reported = true;
+  job_->report.stall_seconds = job_->stall;
+  return job_->report;
+}
+
+std::optional<SaveReport> CheckpointSaver::wait() {
+  if (!job_) return std::nullopt;
+  const Clock::time_point start = Clock::now();
+  job_->wait(&Job::written);
+  rethrow();
+  // All parts are there, so that rank 0 has nobody left to wait for; and a rank that failed has
+  // thrown above, which ends this wait.
+  if (options_.world != nullptr) options_.world->barrier();
+  if (rank() == 0) {
+    job_->wait(&Job::committed);
+    rethrow();
+  }
+  if (options_.world != nullptr) options_.world->barrier();
+  job_->join();
+  job_->stall += seconds_since(start);
+  std::optional<SaveReport> report;
+  if (rank() == 0 && !job_->reported) {
+    report = job_->report;
+    report->stall_seconds = job_->stall;
+  }
+  job_.reset();
+  return report;
+}
+
+}  // namespace phx
