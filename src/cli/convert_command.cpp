@@ -97,9 +97,6 @@ struct CheckOptions {
   }
 };
 
-// Beside the iterations: what a later export puts next to the weights.
-Path kept_companions(const Path& native) { return native / "hf"; }
-
 std::shared_ptr<const NativeCheckpoint> open_native(const Path& folder,
                                                     std::optional<int64_t> step) {
   const std::optional<int64_t> iteration = step ? step : latest_checkpoint(folder);
@@ -119,8 +116,7 @@ TransformerConfig model_of(const NativeCheckpoint& checkpoint) {
 PretrainOptions imported_options(const HfModel& hf, const Path& native) {
   PretrainOptions options;
   options.model = hf.config.model;
-  options.model.ffn_hidden_size = options.model.ffn_size();
-  options.model.kv_channels = options.model.head_dim();
+  options.model.resolve();
   options.train.micro_batch_size = 1;
   const DType dtype = hf.tensors->tensors().begin()->second.dtype;
   options.train.bf16 = dtype == DType::bf16;
@@ -146,10 +142,7 @@ int run_import(std::span<const std::string> args) {
   for (const std::string& key : hf.config.unread)
     std::cout << "note: config.json says \"" << key << "\", which is not read\n";
   const Path native = options.native;
-  make_folder(kept_companions(native));
-  for (const Path& file : companion_files(hf.folder))
-    write_file(kept_companions(native) / file.filename(), read_file(file));
-  write_file(kept_companions(native) / "config.json", read_file(hf.folder / "config.json"));
+  keep_companions(hf.folder, native);
   write_checkpoint(native, /*iteration=*/0, *hf.tensors,
                    {{"options", imported_options(hf, native).to_json().dump()}});
   std::cout << fmt::format("{}: {} tensors of a {} model are in {}\n", options.hf,

@@ -131,4 +131,13 @@ std::vector<Path> companion_files(const Path& folder) {
   return files;
 }
 
+Path kept_companions(const Path& native) { return native / "hf_files"; }
+
+void keep_companions(const Path& hf, const Path& native) {
+  const Path kept = kept_companions(native);
+  make_folder(kept);
+  for (const Path& file : companion_files(hf)) write_file(kept / file.filename(), read_file(file));
+  write_file(kept / "config.json", read_file(hf / "config.json"));
+}
+
 }  // namespace phx

@@ -44,5 +44,9 @@ class HfFolder : public TensorSource {
 
 // The files beside the weights that belong to the model: tokenizer, chat template, generation.
 std::vector<Path> companion_files(const Path& folder);
+// Where a folder of native checkpoints keeps those of the model it began from, and its config.json.
+Path kept_companions(const Path& native);
+// Puts them there.
+void keep_companions(const Path& hf, const Path& native);
 
 }  // namespace phx

@@ -79,8 +79,10 @@ const Family& export_hf(const Path& folder, std::shared_ptr<const TensorSource> 
     for (const TensorPair::Theirs& tensor : pair.hf) order.push_back(tensor.name);
   const DType dtype = what.dtype.value_or(theirs->tensors().at(order.at(0)).dtype);
   nlohmann::json base;
-  HfWriteOptions options{
-      .max_shard_bytes = what.max_shard_bytes, .dtype = what.dtype, .companions = {}};
+  HfWriteOptions options{.max_shard_bytes = what.max_shard_bytes,
+                         .dtype = what.dtype,
+                         .companions = {},
+                         .replace = what.replace};
   if (what.companions) {
     options.companions = companion_files(*what.companions);
     const Path file = *what.companions / "config.json";

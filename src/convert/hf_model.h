@@ -40,6 +40,7 @@ struct HfExport {
   std::optional<Path> companions;
   int64_t max_shard_bytes = HfWriteOptions{}.max_shard_bytes;
   std::optional<DType> dtype;  // none: as the weights are
+  bool replace = false;        // a folder that is there already
 };
 
 // The model's tensors among those of `ours` (Megatron's names) as a Hugging Face folder. Returns

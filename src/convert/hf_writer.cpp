@@ -123,9 +123,11 @@ void write_hf_folder(const Path& folder, const TensorSource& source,
                      const HfWriteOptions& options) {
   PHX_ASSERT(order.size() == source.tensors().size(), "the order names ", order.size(), " of ",
              source.tensors().size(), " tensors");
-  PHX_CHECK(!std::filesystem::exists(folder) || std::filesystem::is_empty(folder), folder.string(),
-            " is there already, and not empty\n  hint: give another name, or "
-            "remove it");
+  PHX_CHECK(
+      options.replace || !std::filesystem::exists(folder) || std::filesystem::is_empty(folder),
+      folder.string(),
+      " is there already, and not empty\n  hint: give another name, or "
+      "remove it");
   Path partial = folder;
   partial += ".partial";
   std::filesystem::remove_all(partial);  // what a stopped export left
@@ -134,7 +136,7 @@ void write_hf_folder(const Path& folder, const TensorSource& source,
   for (const Path& file : options.companions)
     write_file(partial / file.filename(), read_file(file));
   write_file(partial / "config.json", config.dump(2) + "\n");
-  std::filesystem::remove(folder);  // an empty one
+  std::filesystem::remove_all(folder);
   std::filesystem::rename(partial, folder);
 }
 

@@ -17,6 +17,7 @@ struct HfWriteOptions {
   int64_t max_shard_bytes = 5'000'000'000;  // a tensor larger than this has a shard of its own
   std::optional<DType> dtype;               // none: as they are
   std::vector<Path> companions;             // copied beside the weights
+  bool replace = false;                     // what is there under this name; otherwise an error
 };
 
 // "5GB", "500MB", "2GiB": as transformers writes sizes.

@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/saver.h"
+#include "convert/hf_model.h"
 
 namespace phx {
 
@@ -195,12 +196,39 @@ void save_session(const Path& folder, const Session& session, const RunState& st
   saver.wait();
 }
 
+Path hf_folder_of(const Path& save, int64_t iteration) {
+  return save / "hf" / iteration_name(iteration);
+}
+
+namespace {
+
+std::optional<Path> companions_of(const RunConfig& config) {
+  for (const std::string& folder : {config.train.load, config.train.pretrained_checkpoint})
+    if (!folder.empty() && is_hf_folder(folder)) return folder;
+  for (const std::string& folder :
+       {config.train.save, config.train.load, config.train.pretrained_checkpoint})
+    if (!folder.empty() && std::filesystem::exists(kept_companions(folder)))
+      return kept_companions(folder);
+  const Path tokenizer = config.data.tokenizer_model;
+  if (tokenizer.empty()) return std::nullopt;
+  return std::filesystem::is_directory(tokenizer) ? tokenizer : tokenizer.parent_path();
+}
+
+}  // namespace
+
+void export_session(const Path& folder, const RunConfig& config, int64_t iteration) {
+  export_hf(folder,
+            std::make_shared<NativeCheckpoint>(checkpoint_path(config.train.save, iteration)),
+            {.model = config.model, .companions = companions_of(config), .replace = true});
+}
+
 namespace {
 
 struct Found {
   Path folder;
   int64_t iteration = 0;
   bool finetune = false;
+  bool hf = false;  // a Hugging Face folder: weights, and no iterations
 };
 
 std::optional<int64_t> newest_valid(const Path& folder) {
@@ -224,6 +252,11 @@ std::optional<Found> find(const Session& session) {
     const int64_t iteration = agreed(session, own);
     return iteration == kNone ? std::nullopt : std::optional(iteration);
   };
+  const auto is_hf = [&](const std::string& folder) {
+    return !folder.empty() &&
+           agreed(session, session.mesh.rank() == 0 && is_hf_folder(folder) ? 1 : 0) != 0;
+  };
+  if (is_hf(train.load)) return Found{train.load, 0, /*finetune=*/true, /*hf=*/true};
   if (!train.load.empty()) {
     const std::optional<int64_t> iteration = look([&]() -> std::optional<int64_t> {
       if (train.ckpt_step) return train.ckpt_step;
@@ -231,6 +264,8 @@ std::optional<Found> find(const Session& session) {
     });
     if (iteration) return Found{train.load, *iteration, train.finetune};
   }
+  if (is_hf(train.pretrained_checkpoint))
+    return Found{train.pretrained_checkpoint, 0, /*finetune=*/true, /*hf=*/true};
   if (!train.pretrained_checkpoint.empty()) {
     const std::optional<int64_t> iteration =
         look([&] { return latest_checkpoint(train.pretrained_checkpoint); });
@@ -252,16 +287,36 @@ void compare_seed(const NativeCheckpoint& file, const TrainConfig& train) {
             "\n  hint: --seed ", seed, ", or --no-load-rng to go on with another one");
 }
 
+Loaded load_hf(Session& session, const Path& folder) {
+  const HfModel hf(folder);
+  const std::vector<std::string> differences =
+      function_differences(hf.config.model, session.config.model);
+  std::string text;
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  PHX_CHECK(differences.empty(), folder.string(),
+            " is another model than the options say (there and here):", text);
+  const std::vector<FlatState> states = states_of(session, /*optimizer=*/false);
+  const TensorInfos model = model_tensors(session.config.model, states);
+  Loaded loaded{.state = {}, .path = folder, .report = {}};
+  loaded.report = load_parameters(*hf.tensors, session.store, states,
+                                  {.ignored = {}, .convert = true, .model = &model});
+  session.optimizer.masters_from_weights();
+  return loaded;
+}
+
 }  // namespace
 
 std::optional<Loaded> load_session(Session& session) {
   const TrainConfig& train = session.config.train;
   const std::optional<Found> found = find(session);
   if (!found) return std::nullopt;
+  if (found->hf) return load_hf(session, found->folder);
   const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration));
-  compare_options(file, session.config, found->finetune);
-  if (!found->finetune) compare_seed(file, train);
-  const bool optimizer = train.load_optim && !found->finetune && !train.skip_train;
+  // One that was converted from elsewhere holds weights, and has no iteration to go on from.
+  const bool finetune = found->finetune || !file.manifest().info.contains("state");
+  compare_options(file, session.config, finetune);
+  if (!finetune) compare_seed(file, train);
+  const bool optimizer = train.load_optim && !finetune && !train.skip_train;
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config.model, states);
   LoadOptions options{.ignored = {}, .convert = !optimizer, .model = &model};
@@ -269,14 +324,34 @@ std::optional<Loaded> load_session(Session& session) {
   Loaded loaded{.state = {}, .path = file.path(), .report = {}};
   loaded.report = load_parameters(file, session.store, states, options);
   if (!optimizer) session.optimizer.masters_from_weights();
-  if (!found->finetune) {
+  if (!finetune) {
     loaded.state = RunState::from_json(file.info("state"));
     if (!optimizer) loaded.state->updates = 0;
   }
   return loaded;
 }
 
+namespace {
+
+// The model, and the tokenizer beside it.
+std::string hf_options(const Path& folder) {
+  TransformerConfig model = read_hf_config(folder).model;
+  OptionSet fields;
+  fields.add("Model", model);
+  nlohmann::json options = fields.json();
+  // How long sequences are is the run's choice; only the positions end somewhere.
+  options.erase("seq_length");
+  if (std::filesystem::exists(folder / "tokenizer.json")) {
+    options["tokenizer_type"] = "HuggingFaceTokenizer";
+    options["tokenizer_model"] = folder.string();
+  }
+  return options.dump();
+}
+
+}  // namespace
+
 std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration) {
+  if (is_hf_folder(folder)) return hf_options(folder);
   if (!iteration) iteration = latest_checkpoint(folder);
   PHX_CHECK(iteration, folder.string(), " holds no checkpoint");
   return NativeCheckpoint(find_checkpoint(folder, *iteration)).info("options");

@@ -37,6 +37,11 @@ CheckpointInfo info_to_save(const Session& session, const RunState& state);
 // All of it and at once, on every rank of the session; a run saves through its Trainer.
 void save_session(const Path& folder, const Session& session, const RunState& state);
 
+// SAVE/hf/iter_%07d; and the checkpoint of that iteration as a Hugging Face folder there. The
+// tokenizer comes from the folder that the weights began from, or from where --tokenizer-model is.
+Path hf_folder_of(const Path& save, int64_t iteration);
+void export_session(const Path& folder, const RunConfig& config, int64_t iteration);
+
 // Loads what the train config asks for (--load, --ckpt-step, --finetune, --no-load-optim), under
 // any layout. Nothing if there is no checkpoint to load and none is demanded. On every rank.
 struct Loaded {
@@ -46,7 +51,8 @@ struct Loaded {
 };
 std::optional<Loaded> load_session(Session& session);
 
-// The options of a checkpoint as JSON, for --use-checkpoint-args: of --ckpt-step, or the newest.
+// The options of a checkpoint as JSON, for --use-checkpoint-args: of --ckpt-step, or the newest. Of
+// a Hugging Face folder those of the model and its tokenizer.
 std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration);
 
 }  // namespace phx

@@ -102,6 +102,8 @@ std::vector<Rule> train_rules() {
        check_recompute},
       requires_option("save", "save-interval", "it says how often"),
       divides("save-interval", "save-retain-interval"),
+      requires_option("save-hf-interval", "save", "they are made of its checkpoints"),
+      divides("save-interval", "save-hf-interval"),
       requires_option("ckpt-step", "load", "it says where to look"),
       requires_option("exit-on-missing-checkpoint", "load", "it says where to look"),
       requires_option("load-newest-valid", "load", "it says where to look"),

@@ -72,6 +72,7 @@ struct TrainConfig {
   std::string load;
   std::optional<int64_t> save_interval;
   std::optional<int64_t> save_retain_interval;
+  std::optional<int64_t> save_hf_interval;
   bool async_save = false;
   int64_t save_buffer_mib = 2048;
   bool save_optim = true;

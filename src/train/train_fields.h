@@ -78,6 +78,9 @@ void TrainConfig::each(Field&& field) {
         Alias{"persistent-save-interval"});
   field("save-retain-interval", save_retain_interval,
         "keep only checkpoints at multiples of this, and the newest", Positive{});
+  field("save-hf-interval", save_hf_interval,
+        "also write checkpoints at multiples of this as Hugging Face folders, under SAVE/hf",
+        Positive{}, Own{});
   field("async-save", async_save, "write checkpoints in the background, while training goes on");
   field("save-buffer-mib", save_buffer_mib,
         "host memory of a rank that checkpoints go through, in MiB", InRange{16, 1 << 24}, Own{});

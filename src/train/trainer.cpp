@@ -313,7 +313,19 @@ void Trainer::save() {
   finish_save();
   saver_->begin(state_.iteration, boxes_to_save(session_), info_to_save(session_, state_));
   last_saved_ = state_.iteration;
-  if (!config_.async_save) finish_save();
+  const bool hf = config_.save_hf_interval && state_.iteration % *config_.save_hf_interval == 0;
+  if (!config_.async_save || hf) finish_save();
+  if (hf) save_hf();
+}
+
+// From the files, so that it does not matter which rank holds what.
+void Trainer::save_hf() {
+  if (!speaks()) return;
+  const auto start = Clock::now();
+  const Path folder = hf_folder_of(config_.save, state_.iteration);
+  export_session(folder, session_.config, state_.iteration);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  terminal_.print(str_cat("wrote ", folder.string(), " in ", format_duration(seconds)));
 }
 
 void Trainer::finish_save() {

@@ -53,6 +53,7 @@ class Trainer {
   bool saves() const { return !session_.config.train.save.empty(); }
   void save();         // returns when the checkpoint is there, or with --async-save at once
   void finish_save();  // a checkpoint that is being written is there
+  void save_hf();      // the checkpoint just saved, as a Hugging Face folder
   void say_saved(const std::optional<SaveReport>& report);
   std::optional<RunEnd> time_to_stop();
   void say_memory();
