@@ -56,8 +56,11 @@ HfFolder::HfFolder(const Path& folder, const std::string& prefix) : folder_(fold
   if (has_prefix) return;
   std::map<std::string, Place> places;
   TensorInfos tensors;
-  for (const auto& [name, place] : places_) places[prefix + name] = place;
-  for (const auto& [name, info] : tensors_) tensors[prefix + name] = info;
+  const auto full = [&](const std::string& name) {
+    return name == "lm_head.weight" ? name : prefix + name;
+  };
+  for (const auto& [name, place] : places_) places[full(name)] = place;
+  for (const auto& [name, info] : tensors_) tensors[full(name)] = info;
   places_ = std::move(places);
   tensors_ = std::move(tensors);
 }
