@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -27,6 +28,13 @@ std::string shard_name(int rank) {
   char name[40];
   std::snprintf(name, sizeof name, "shard_%05d.safetensors", rank);
   return name;
+}
+
+// The memories that boxes lie in: states may be on the host while weights are on a device.
+std::set<Runtime*> runtimes_of(const std::vector<LocalBox>& boxes) {
+  std::set<Runtime*> runtimes;
+  for (const LocalBox& box : boxes) runtimes.insert(&box.flat.runtime());
+  return runtimes;
 }
 
 std::string part_name(int rank) {
@@ -104,12 +112,12 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
                  .seconds = 0,
                  .stall_seconds = 0};
   for (const LocalBox& box : job->boxes) job->report.bytes += box.bytes();
-  if (!job->boxes.empty()) {
-    Runtime& runtime = job->boxes[0].flat.runtime();
-    ring_->make_room(runtime.backend(), job->report.bytes, options_.ring_bytes);
-    // Copies come behind what the device has been told to compute so far.
-    runtime.stream(StreamName::d2h).wait(runtime.stream(StreamName::compute).record());
-  }
+  if (!job->boxes.empty())
+    ring_->make_room(job->boxes[0].flat.runtime().backend(), job->report.bytes,
+                     options_.ring_bytes);
+  // Copies come behind what the devices have been told to compute so far.
+  for (Runtime* runtime : runtimes_of(job->boxes))
+    runtime->stream(StreamName::d2h).wait(runtime->stream(StreamName::compute).record());
   job_ = std::move(job);
   job_->copier = std::thread([this, &job = *job_] {
     try {
@@ -133,17 +141,17 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
 
 // Into slots, row after row; a slot may hold many small boxes or a part of a large one.
 void CheckpointSaver::copy_boxes(Job& job) {
-  if (job.boxes.empty()) return;
-  Runtime& runtime = job.boxes[0].flat.runtime();
-  Backend& backend = runtime.backend();
-  backend.attach_thread();
+  const std::set<Runtime*> runtimes = runtimes_of(job.boxes);
+  for (Runtime* runtime : runtimes) runtime->backend().attach_thread();
   std::unique_ptr<StagingRing::Slot> slot;
   const auto hand_over = [&] {
     if (!slot) return;
-    backend.wait_on_host(backend.record(StreamName::d2h));
+    for (Runtime* runtime : runtimes)
+      runtime->backend().wait_on_host(runtime->backend().record(StreamName::d2h));
     ring_->put_filled(std::move(slot));
   };
   for (const LocalBox& box : job.boxes) {
+    Backend& backend = box.flat.runtime().backend();
     const int64_t element = size_of(box.info.dtype);
     const bool dense = box.cols == box.pitch || box.rows == 1;
     const int64_t rows = dense ? 1 : box.rows, row_bytes = box.bytes() / rows;

@@ -8,6 +8,7 @@
 #include "data/byte_tokenizer.h"
 #include "train/batch_schedule.h"
 #include "train/layout.h"
+#include "train/run_state.h"
 
 namespace phx {
 namespace {
@@ -179,6 +180,33 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
   }
 }
 
+// --use-checkpoint-args: what the checkpoint says of the model and its tokenizer, for the flags to
+// win over. Only where --load and the checkpoint can be read; the run says what is wrong otherwise.
+void take_checkpoint_args(std::span<const std::string> args, OptionSet& set, ParseReport& report) {
+  PretrainOptions given;
+  pretrain_option_set(given).parse(args);
+  if (!given.train.use_checkpoint_args || given.train.load.empty()) return;
+  nlohmann::json kept;
+  try {
+    kept = nlohmann::json::parse(checkpoint_options(given.train.load, given.train.ckpt_step));
+  } catch (const std::exception& error) {
+    add(report.problems, "use-checkpoint-args", str_cat("--use-checkpoint-args: ", error.what()),
+        "check --load and --ckpt-step, or give the options of the model as flags");
+    return;
+  }
+  PretrainOptions names;
+  OptionSet taken;
+  taken.add("Model", names.model);
+  nlohmann::json values = nlohmann::json::object();
+  for (const auto& [key, unused] : taken.json().items())
+    if (kept.contains(key)) values[key] = kept[key];
+  for (const char* key : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"})
+    if (kept.contains(key)) values[key] = kept[key];
+  // Padding is made anew for this run's ranks where the vocabulary is known without it.
+  if (!values.value("vocab_size", nlohmann::json()).is_null()) values.erase("padded_vocab_size");
+  set.load_json(values, report);
+}
+
 }  // namespace
 
 OptionSet pretrain_option_set(PretrainOptions& options) {
@@ -204,8 +232,12 @@ std::vector<Rule> pretrain_rules() {
 ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world) {
   ParseResult result;
   OptionSet set = pretrain_option_set(result.options);
+  ParseReport taken;
+  take_checkpoint_args(args, set, taken);
   result.report = set.parse(args);
   if (result.report.help) return result;
+  result.report.problems.insert(result.report.problems.begin(), taken.problems.begin(),
+                                taken.problems.end());
   set.check(pretrain_rules(), result.report);
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
