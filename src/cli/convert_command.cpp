@@ -19,6 +19,7 @@
 #include "convert/compare_tensors.h"
 #include "convert/hf_model.h"
 #include "convert/logits.h"
+#include "convert/renamed_source.h"
 
 namespace phx {
 namespace {
@@ -193,24 +194,6 @@ int run_export(std::span<const std::string> args) {
 // ---- check
 // ---------------------------------------------------------------------------------------
 
-// The weights of a checkpoint, without what the optimizer keeps.
-class WeightsOf : public TensorSource {
- public:
-  explicit WeightsOf(std::shared_ptr<const TensorSource> source) : source_(std::move(source)) {
-    for (const auto& [name, info] : source_->tensors())
-      if (!name.starts_with("optimizer.")) tensors_[name] = info;
-  }
-  const TensorInfos& tensors() const override { return tensors_; }
-  void read(const std::string& name, const Box& box, std::span<std::byte> out) const override {
-    source_->read(name, box, out);
-  }
-  std::string description() const override { return source_->description(); }
-
- private:
-  std::shared_ptr<const TensorSource> source_;
-  TensorInfos tensors_;
-};
-
 void print_names(const char* title, const std::vector<std::string>& names) {
   constexpr size_t kMost = 10;
   for (size_t i = 0; i < std::min(names.size(), kMost); ++i)
@@ -327,7 +310,9 @@ int run_check(std::span<const std::string> args) {
 
   const HfModel hf(options.hf);
   const auto checkpoint = open_native(options.native, options.step);
-  const WeightsOf native(checkpoint);
+  const RenamedSource native(checkpoint, [](const std::string& name) {
+    return name.starts_with("optimizer.") ? std::nullopt : std::optional(name);
+  });
   const TransformerConfig model = model_of(*checkpoint);
   bool fit = false;
   bool good = check_config(hf.config.model, model);

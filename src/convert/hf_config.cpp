@@ -88,6 +88,8 @@ void take_keys(const Family& family, const Json& config, Json& ours,
       problems.push_back(str_cat("\"", row.hf, "\" is missing"));
       continue;
     }
+    if (value.is_null() && row.absent == nullptr)
+      problems.push_back(str_cat("\"", row.hf, "\" is null"));
     if (row.negated && value.is_boolean()) value = !value.get<bool>();
     ours[row.ours] = value;
   }
@@ -130,6 +132,13 @@ void take_heads(const Family& family, const Json& config, Json& ours,
                                ": biases are on all linear layers here, or on none"));
 }
 
+// The options' own checks: ranges, whole numbers, choices.
+void load(const Json& ours, OptionSet& fields, std::vector<std::string>& problems) {
+  ParseReport report;
+  fields.load_json(ours, report);
+  for (const Problem& problem : report.problems) problems.push_back(problem.text);
+}
+
 std::string listed(const std::vector<std::string>& problems) {
   std::string text;
   for (const std::string& problem : problems) text += "\n  " + problem;
@@ -150,16 +159,18 @@ HfConfig config_from_hf(const Json& config, const std::string& where) {
   try {
     take_keys(family, config, ours, problems);
     take_heads(family, config, ours, problems);
+    TransformerConfig sizes;  // positions are counted by numbers that have been checked
+    OptionSet size_fields = fields_of(sizes);
+    load(ours, size_fields, problems);
     if (problems.empty()) take_positions(family, config, ours, problems);
   } catch (const Json::exception& error) {
     problems.push_back(error.what());
   }
-  // The values go through the options' own checks: ranges, whole numbers, choices.
   OptionSet fields = fields_of(result.model);
   if (problems.empty()) {
     ours["seq_length"] = ours["max_position_embeddings"];
+    load(ours, fields, problems);
     ParseReport report;
-    fields.load_json(ours, report);
     fields.check(transformer_rules(), report);
     for (const Problem& problem : report.problems) problems.push_back(problem.text);
   }

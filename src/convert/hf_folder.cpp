@@ -1,13 +1,12 @@
 #include "convert/hf_folder.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
-#include "base/options.h"
+#include "checkpoint/copy_box.h"
 
 namespace phx {
 namespace {
@@ -41,7 +40,7 @@ Json read_json_object(const Path& path) {
   return json;
 }
 
-HfFolder::HfFolder(const Path& folder, const std::string& prefix) : folder_(folder) {
+HfFolder::HfFolder(const Path& folder) : folder_(folder) {
   const Path index = folder / kIndex, file = folder / kOneFile;
   if (std::filesystem::exists(index)) {
     open_shards(index);
@@ -51,18 +50,6 @@ HfFolder::HfFolder(const Path& folder, const std::string& prefix) : folder_(fold
     files_.push_back(std::make_unique<SafetensorsFile>(file));
     add(*files_.back());
   }
-  const bool has_prefix = std::ranges::any_of(
-      places_, [&](const auto& entry) { return entry.first.starts_with(prefix); });
-  if (has_prefix) return;
-  std::map<std::string, Place> places;
-  TensorInfos tensors;
-  const auto full = [&](const std::string& name) {
-    return name == "lm_head.weight" ? name : prefix + name;
-  };
-  for (const auto& [name, place] : places_) places[full(name)] = place;
-  for (const auto& [name, info] : tensors_) tensors[full(name)] = info;
-  places_ = std::move(places);
-  tensors_ = std::move(tensors);
 }
 
 void HfFolder::open_shards(const Path& index) {

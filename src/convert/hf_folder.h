@@ -21,8 +21,7 @@ nlohmann::json read_json_object(const Path& path);
 
 class HfFolder : public TensorSource {
  public:
-  // `prefix`: names that lack it get it, where the whole folder was saved without.
-  explicit HfFolder(const Path& folder, const std::string& prefix = "");
+  explicit HfFolder(const Path& folder);
 
   const TensorInfos& tensors() const override { return tensors_; }
   void read(const std::string& name, const Box& box, std::span<std::byte> out) const override;

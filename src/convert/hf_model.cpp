@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "convert/compare_tensors.h"
 #include "convert/rearranged_source.h"
+#include "convert/renamed_source.h"
 
 namespace phx {
 
@@ -13,41 +14,40 @@ HfConfig read_hf_config(const Path& folder) {
   return config_from_hf(read_json_object(file), file.string());
 }
 
+namespace {
+
+constexpr const char* kHead = "lm_head.weight";
+
+// Folders that were saved without the head may lack the prefix of its other part.
+std::shared_ptr<const TensorSource> with_prefix(std::shared_ptr<const TensorSource> source,
+                                                const std::string& prefix) {
+  for (const auto& [name, info] : source->tensors())
+    if (name.starts_with(prefix)) return source;
+  return std::make_shared<RenamedSource>(std::move(source), [&](const std::string& name) {
+    return name == kHead ? name : prefix + name;
+  });
+}
+
+}  // namespace
+
 HfModel::HfModel(const Path& path) : folder(path), config(read_hf_config(path)) {
-  files_ = std::make_shared<HfFolder>(folder, config.family->prefix);
+  files_ = with_prefix(std::make_shared<HfFolder>(folder), config.family->prefix);
   tensors = RearrangedSource::hf_as_megatron(
       files_, *config.family, tensor_pairs(*config.family, config.model), folder.string());
 }
 
-namespace {
-
-// One tensor of a source, under another name.
-class Renamed : public TensorSource {
- public:
-  Renamed(const TensorSource& source, std::string name) : source_(source), name_(std::move(name)) {
-    tensors_["table"] = source.tensors().at(name_);
-  }
-  const TensorInfos& tensors() const override { return tensors_; }
-  void read(const std::string&, const Box& box, std::span<std::byte> out) const override {
-    source_.read(name_, box, out);
-  }
-  std::string description() const override { return source_.description(); }
-
- private:
-  const TensorSource& source_;
-  std::string name_;
-  TensorInfos tensors_;
-};
-
-}  // namespace
-
 void HfModel::check_tied_head() const {
-  const std::string head = "lm_head.weight", embedding = "embedding.word_embeddings.weight";
-  if (config.model.untie_embeddings_and_output_weights || !files_->tensors().contains(head)) return;
+  if (config.model.untie_embeddings_and_output_weights || !files_->tensors().contains(kHead))
+    return;
+  const auto one = [](std::shared_ptr<const TensorSource> source, const std::string& wanted) {
+    return RenamedSource(std::move(source), [&](const std::string& name) {
+      return name == wanted ? std::optional<std::string>("table") : std::nullopt;
+    });
+  };
   const Comparison comparison =
-      compare_tensors(Renamed(*files_, head), Renamed(*tensors, embedding));
+      compare_tensors(one(files_, kHead), one(tensors, "embedding.word_embeddings.weight"));
   PHX_CHECK(comparison.equal(), folder.string(),
-            ": config.json ties the head to the embedding, but ", head,
+            ": config.json ties the head to the embedding, but ", kHead,
             " is another matrix\n  hint: \"tie_word_embeddings\": false would take both");
 }
 

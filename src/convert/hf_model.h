@@ -28,7 +28,7 @@ struct HfModel {
   void check_tied_head() const;
 
  private:
-  std::shared_ptr<const HfFolder> files_;
+  std::shared_ptr<const TensorSource> files_;  // under their own names
 };
 
 HfConfig read_hf_config(const Path& folder);

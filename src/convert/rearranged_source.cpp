@@ -71,9 +71,11 @@ class Findings {
   std::vector<std::string> missing_, different_, unexpected_;
 };
 
-std::vector<std::string> names_of(const TensorSource& source) {
+// The source's tensors that nothing asks for: what is missing may be among them.
+std::vector<std::string> others(const TensorSource& source, const std::set<std::string>& wanted) {
   std::vector<std::string> names;
-  for (const auto& [name, info] : source.tensors()) names.push_back(name);
+  for (const auto& [name, info] : source.tensors())
+    if (!wanted.contains(name)) names.push_back(name);
   return names;
 }
 
@@ -104,16 +106,17 @@ std::unique_ptr<RearrangedSource> RearrangedSource::hf_as_megatron(
     const std::vector<TensorPair>& pairs, const std::string& where) {
   std::unique_ptr<RearrangedSource> source(
       new RearrangedSource(hf, str_cat(hf->description(), " as ", family.name)));
-  const std::vector<std::string> names = names_of(*hf);
   Findings findings;
   // Without a head of its own a folder may hold the embedding's copy under the head's name.
-  std::set<std::string> used = {"lm_head.weight"};
+  std::set<std::string> wanted = {"lm_head.weight"};
+  for (const TensorPair& pair : pairs)
+    for (const TensorPair::Theirs& theirs : pair.hf) wanted.insert(theirs.name);
+  const std::vector<std::string> rest = others(*hf, wanted);
   for (const TensorPair& pair : pairs) {
     Recipe recipe{.blocks = {}, .from_transposed = pair.transposed, .transposed = false};
     const TensorInfo* first = nullptr;
     for (const TensorPair::Theirs& theirs : pair.hf) {
-      used.insert(theirs.name);
-      const TensorInfo* info = expect(*hf, theirs.name, theirs.shape, names, findings);
+      const TensorInfo* info = expect(*hf, theirs.name, theirs.shape, rest, findings);
       if (info == nullptr) continue;
       if (first != nullptr && info->dtype != first->dtype)
         findings.different(str_cat(theirs.name, " is ", name(info->dtype), ", but ",
@@ -126,10 +129,10 @@ std::unique_ptr<RearrangedSource> RearrangedSource::hf_as_megatron(
     source->tensors_[pair.ours] = {first ? first->dtype : DType::f32, pair.our_shape};
     source->recipes_[pair.ours] = std::move(recipe);
   }
-  for (const std::string& name : names) {
+  for (const std::string& name : rest) {
     const bool ignored = std::ranges::any_of(
         family.ignored, [&](const char* ending) { return name.ends_with(ending); });
-    if (!ignored && !used.contains(name)) findings.unexpected(name);
+    if (!ignored) findings.unexpected(name);
   }
   findings.throw_if_any(where);
   return source;
@@ -140,10 +143,12 @@ std::unique_ptr<RearrangedSource> RearrangedSource::megatron_as_hf(
     const std::string& where) {
   std::unique_ptr<RearrangedSource> source(
       new RearrangedSource(ours, str_cat(ours->description(), " under Hugging Face's names")));
-  const std::vector<std::string> names = names_of(*ours);
   Findings findings;
+  std::set<std::string> wanted;
+  for (const TensorPair& pair : pairs) wanted.insert(pair.ours);
+  const std::vector<std::string> rest = others(*ours, wanted);
   for (const TensorPair& pair : pairs) {
-    const TensorInfo* info = expect(*ours, pair.ours, pair.our_shape, names, findings);
+    const TensorInfo* info = expect(*ours, pair.ours, pair.our_shape, rest, findings);
     for (size_t i = 0; i < pair.hf.size(); ++i) {
       Recipe recipe{.blocks = {}, .from_transposed = false, .transposed = pair.transposed};
       for (const RowBlock& block : pair.blocks)

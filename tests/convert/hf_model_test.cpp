@@ -9,8 +9,8 @@
 
 #include "convert/compare_tensors.h"
 #include "convert/logits.h"
-#include "convert/memory_source.h"
 #include "convert/rearranged_source.h"
+#include "convert/tensors_in_memory.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 
@@ -44,10 +44,46 @@ TEST(HfModel, LogitsEqualTheLibrarysTo1e4) {
   }
 }
 
-// All tensors of a folder, in memory.
-MemorySource tensors_of(const Path& folder) { return MemorySource(HfFolder(folder)); }
+// What leaves names and shapes alone could be lost without a test of names noticing.
+TEST(HfModel, EverythingThatTheConfigSaysMovesTheLogits) {
+  using Change = void (*)(TransformerConfig&);
+  const std::pair<const char*, Change> cases[] = {
+      {"llama3", [](TransformerConfig& c) { c.use_rope_scaling = false; }},
+      {"llama_bias", [](TransformerConfig& c) { c.rotary_seq_len_interpolation_factor.reset(); }},
+      {"mistral",
+       [](TransformerConfig& c) {
+         c.window_size = WindowSize{6, 0};
+       }},
+      {"qwen2", [](TransformerConfig& c) { c.window_attn_skip_freq.reset(); }},
+      {"qwen2", [](TransformerConfig& c) { c.rotary_base = 10000; }},
+      {"qwen2_yarn", [](TransformerConfig& c) { c.rotary_scaling_factor = 2; }},
+      {"qwen3", [](TransformerConfig& c) { c.norm_epsilon = 1e-2; }},
+      {"gemma1", [](TransformerConfig& c) { c.embedding_scale.reset(); }},
+      {"gemma2", [](TransformerConfig& c) { c.attn_logit_softcapping = 5; }},
+      {"gemma2", [](TransformerConfig& c) { c.final_logit_softcapping.reset(); }},
+      {"gemma3", [](TransformerConfig& c) { c.query_scale = 8; }},
+      {"gemma3", [](TransformerConfig& c) { c.rotary_base_local = 1000; }},
+      {"gemma3", [](TransformerConfig& c) { c.rotary_seq_len_interpolation_factor.reset(); }},
+  };
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < 20; ++i) tokens.push_back(i * 7 % 53);
+  for (const auto& [name, change] : cases) {
+    const HfModel hf(hf_fixture(name));
+    TransformerConfig changed = hf.config.model;
+    change(changed);
+    const auto logits = [&](const TransformerConfig& config) {
+      return logits_of(config, *hf.tensors, tokens, DType::f32, test_device());
+    };
+    // Ten times what two right programs may differ by.
+    EXPECT_GT(compare_logits(logits(hf.config.model), logits(changed), 53).largest, 1e-3) << name;
+  }
+}
 
-void write_folder(const Path& folder, const MemorySource& tensors, const std::string& config_of) {
+// All tensors of a folder, in memory.
+TensorsInMemory tensors_of(const Path& folder) { return TensorsInMemory(HfFolder(folder)); }
+
+void write_folder(const Path& folder, const TensorsInMemory& tensors,
+                  const std::string& config_of) {
   write_hf_folder(folder, tensors, tensors.names(),
                   read_json_object(hf_fixture(config_of) / "config.json"), {});
 }
@@ -57,9 +93,9 @@ TEST(HfModel, ExportIsTheImportBitForBit) {
     SCOPED_TRACE(name);
     const TempFolder folder;
     const HfModel hf(hf_fixture(name));
-    const auto native = std::make_shared<MemorySource>(*hf.tensors);
+    const auto native = std::make_shared<TensorsInMemory>(*hf.tensors);
     export_hf(folder / "out", native, {.model = hf.config.model, .max_shard_bytes = 6000});
-    MemorySource before = tensors_of(hf_fixture(name)), after = tensors_of(folder / "out");
+    TensorsInMemory before = tensors_of(hf_fixture(name)), after = tensors_of(folder / "out");
     EXPECT_EQ(before.tensors(), after.tensors());  // names, types, shapes
     for (const std::string& tensor : before.names())
       EXPECT_EQ(before.bytes(tensor), after.bytes(tensor)) << tensor;
@@ -74,7 +110,7 @@ TEST(HfModel, AnyBoxIsThatPartOfTheTensor) {
   std::mt19937 random(1);
   for (const char* name : {"gpt2", "llama2"}) {
     const HfModel hf(hf_fixture(name));
-    MemorySource whole(*hf.tensors);
+    TensorsInMemory whole(*hf.tensors);
     for (const auto& [tensor, info] : hf.tensors->tensors()) {
       for (int i = 0; i < 20; ++i) {
         const Box box = random_box(info.shape, random);
@@ -93,8 +129,8 @@ TEST(HfModel, AnyBoxOfAnExportIsThatPartOfTheTensor) {
   const HfModel hf(hf_fixture("gpt2"));
   const std::vector<TensorPair> pairs = tensor_pairs(*hf.config.family, hf.config.model);
   const auto theirs =
-      RearrangedSource::megatron_as_hf(std::make_shared<MemorySource>(*hf.tensors), pairs, "x");
-  MemorySource whole = tensors_of(hf_fixture("gpt2"));
+      RearrangedSource::megatron_as_hf(std::make_shared<TensorsInMemory>(*hf.tensors), pairs, "x");
+  TensorsInMemory whole = tensors_of(hf_fixture("gpt2"));
   for (const auto& [tensor, info] : theirs->tensors()) {
     for (int i = 0; i < 20; ++i) {
       const Box box = random_box(info.shape, random);
@@ -128,7 +164,7 @@ TEST(HfModel, QkvRowsGoGroupByGroup) {
 TEST(HfModel, TypesAreConvertedOnExportWhenAsked) {
   const TempFolder folder;
   const HfModel hf(hf_fixture("qwen3"));
-  export_hf(folder / "out", std::make_shared<MemorySource>(*hf.tensors),
+  export_hf(folder / "out", std::make_shared<TensorsInMemory>(*hf.tensors),
             {.model = hf.config.model, .dtype = DType::bf16});
   const HfFolder written(folder / "out");
   for (const auto& [name, info] : written.tensors()) EXPECT_EQ(info.dtype, DType::bf16) << name;
@@ -145,7 +181,7 @@ TEST(HfModel, CompanionFilesAndFurtherKeysGoAlong) {
   write_file(folder / "in/tokenizer.json", "{\"a\": 1}");
   write_file(folder / "in/chat_template.jinja", "{{ x }}");
   const HfModel hf(folder / "in");
-  export_hf(folder / "out", std::make_shared<MemorySource>(*hf.tensors),
+  export_hf(folder / "out", std::make_shared<TensorsInMemory>(*hf.tensors),
             {.model = hf.config.model, .companions = folder / "in"});
   EXPECT_EQ(read_file(folder / "out/tokenizer.json"), "{\"a\": 1}");
   EXPECT_EQ(read_file(folder / "out/chat_template.jinja"), "{{ x }}");
@@ -159,9 +195,9 @@ TEST(HfModel, AnExportDoesNotReplaceAFolderThatHoldsSomething) {
   const TempFolder folder;
   const HfModel hf(hf_fixture("llama2"));
   EXPECT_THAT(error_of([&] {
-                export_hf(folder.path(), std::make_shared<MemorySource>(*hf.tensors),
+                export_hf(folder.path(), std::make_shared<TensorsInMemory>(*hf.tensors),
                           {.model = hf.config.model});
-                export_hf(folder.path(), std::make_shared<MemorySource>(*hf.tensors),
+                export_hf(folder.path(), std::make_shared<TensorsInMemory>(*hf.tensors),
                           {.model = hf.config.model});
               }),
               HasSubstr("is there already, and not empty"));
@@ -169,7 +205,7 @@ TEST(HfModel, AnExportDoesNotReplaceAFolderThatHoldsSomething) {
 
 TEST(HfModel, NamesWithoutThePrefixAndOldBuffersAreTaken) {
   const TempFolder folder;
-  MemorySource tensors = tensors_of(hf_fixture("gpt2"));
+  TensorsInMemory tensors = tensors_of(hf_fixture("gpt2"));
   for (const std::string& name : tensors.names())
     tensors.rename(name, name.substr(std::string("transformer.").size()));
   tensors.set("h.0.attn.bias", {DType::u8, {1, 1, 4, 4}}, std::vector<std::byte>(16));
@@ -181,7 +217,7 @@ TEST(HfModel, NamesWithoutThePrefixAndOldBuffersAreTaken) {
 
 TEST(HfModel, ATiedHeadMayBeThereAgainButNotBeAnother) {
   const TempFolder folder;
-  MemorySource tensors = tensors_of(hf_fixture("qwen3"));
+  TensorsInMemory tensors = tensors_of(hf_fixture("qwen3"));
   const TensorInfo info = tensors.tensors().at("model.embed_tokens.weight");
   tensors.set("lm_head.weight", info, tensors.bytes("model.embed_tokens.weight"));
   write_folder(folder / "same", tensors, "qwen3");
@@ -194,7 +230,7 @@ TEST(HfModel, ATiedHeadMayBeThereAgainButNotBeAnother) {
 
 TEST(HfModel, MissingMisshapenAndUnexpectedTensorsAreAllNamed) {
   const TempFolder folder;
-  MemorySource tensors = tensors_of(hf_fixture("llama2"));
+  TensorsInMemory tensors = tensors_of(hf_fixture("llama2"));
   tensors.rename("model.layers.1.mlp.down_proj.weight", "model.layers.1.mlp.down_prj.weight");
   TensorInfo norm = tensors.tensors().at("model.norm.weight");
   norm.shape = {4, 4};
@@ -211,7 +247,7 @@ TEST(HfModel, MissingMisshapenAndUnexpectedTensorsAreAllNamed) {
 TEST(HfModel, ANativeSourceThatLacksATensorIsNotExported) {
   const TempFolder folder;
   const HfModel hf(hf_fixture("llama2"));
-  const auto native = std::make_shared<MemorySource>(*hf.tensors);
+  const auto native = std::make_shared<TensorsInMemory>(*hf.tensors);
   native->erase("decoder.final_layernorm.weight");
   EXPECT_THAT(error_of([&] { export_hf(folder / "out", native, {.model = hf.config.model}); }),
               HasSubstr("missing: 1\n    decoder.final_layernorm.weight"));

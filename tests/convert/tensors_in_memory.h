@@ -11,10 +11,10 @@
 
 namespace phx {
 
-class MemorySource : public TensorSource {
+class TensorsInMemory : public TensorSource {
  public:
-  MemorySource() = default;
-  explicit MemorySource(const TensorSource& source) {
+  TensorsInMemory() = default;
+  explicit TensorsInMemory(const TensorSource& source) {
     for (const auto& [name, info] : source.tensors()) {
       std::vector<std::byte> bytes(size_t(whole_box(info.shape).numel() * size_of(info.dtype)));
       source.read(name, whole_box(info.shape), bytes);
