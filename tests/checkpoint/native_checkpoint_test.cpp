@@ -61,8 +61,8 @@ TEST(NativeCheckpoint, IsAFileThatOtherReadersOfSafetensorsUnderstand) {
   const SafetensorsFile file(checkpoint_path(folder.path(), 1) / "shard_00000.safetensors");
   EXPECT_EQ(file.at("columns.weight").shape, (std::vector<int64_t>{5, 8}));
   const auto bytes = file.at("columns.weight").bytes;
-  EXPECT_TRUE(std::ranges::equal(bytes, all_bytes(NativeCheckpoint(checkpoint_path(
-                                            folder.path(), 1)))["columns.weight"]));
+  EXPECT_TRUE(std::ranges::equal(
+      bytes, all_bytes(NativeCheckpoint(checkpoint_path(folder.path(), 1)))["columns.weight"]));
 }
 
 TEST(NativeCheckpoint, ALoadThatDoesNotFitNamesEveryTensorAndChangesNothing) {
@@ -117,10 +117,9 @@ TEST(NativeCheckpoint, AFlippedBitAnywhereIsFoundAndItsFileNamed) {
   bad[bad.size() - 30] ^= 1;
   std::ofstream(path / "shard_00000.safetensors", std::ios::binary) << bad;
   CutStore loaded(test_device(), 2);
-  EXPECT_THAT(error_of([&] {
-                load_parameters(NativeCheckpoint(path), loaded.store, loaded.states());
-              }),
-              HasSubstr("shard_00000.safetensors is damaged: bytes from"));
+  EXPECT_THAT(
+      error_of([&] { load_parameters(NativeCheckpoint(path), loaded.store, loaded.states()); }),
+      HasSubstr("shard_00000.safetensors is damaged: bytes from"));
 }
 
 TEST(NativeCheckpoint, ACutFileOrAMissingOneIsFoundWhenItIsOpened) {
@@ -134,7 +133,8 @@ TEST(NativeCheckpoint, ACutFileOrAMissingOneIsFoundWhenItIsOpened) {
     EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr(shard.string() + " has "));
   }
   std::filesystem::remove(shard);
-  EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr("cannot read " + shard.string()));
+  EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }),
+              HasSubstr("cannot read " + shard.string()));
   std::filesystem::remove(manifest_path(path));
   EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr("it has no manifest.json"));
 }
@@ -145,8 +145,7 @@ TEST(NativeCheckpoint, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
     CutStore saved(test_device(), uint64_t(iteration));
     save(folder.path(), iteration, saved);
   }
-  std::filesystem::resize_file(
-      checkpoint_path(folder.path(), 30) / "shard_00000.safetensors", 100);
+  std::filesystem::resize_file(checkpoint_path(folder.path(), 30) / "shard_00000.safetensors", 100);
   std::vector<std::string> why_not;
   EXPECT_EQ(newest_valid_checkpoint(folder.path(), why_not), 20);
   ASSERT_EQ(why_not.size(), 1u);
