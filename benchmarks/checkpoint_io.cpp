@@ -93,8 +93,8 @@ double plain_read(const Path& path, std::span<std::byte> into) {
   return seconds([&] {
     const FileHandle file(::open(path.c_str(), O_RDONLY));
     for (size_t at = 0; at < into.size();) {
-      const ssize_t n = ::pread(file.get(), into.data() + at,
-                                std::min(kPlainWrite, into.size() - at), off_t(at));
+      const ssize_t n =
+          ::pread(file.get(), into.data() + at, std::min(kPlainWrite, into.size() - at), off_t(at));
       if (n <= 0) std::abort();
       at += size_t(n);
     }
@@ -152,8 +152,9 @@ void run(const Path& folder, int64_t megabytes) {
   }
 
   const Path shard = checkpoint_path(saves, 1) / "shard_00000.safetensors";
-  const auto load = [&] { load_parameters(NativeCheckpoint(checkpoint_path(saves, 1)), store,
-                                          {&state, 1}); };
+  const auto load = [&] {
+    load_parameters(NativeCheckpoint(checkpoint_path(saves, 1)), store, {&state, 1});
+  };
   for (const bool cold : {true, false}) {
     const double read = median([&] {
       if (cold) drop_cached(plain);

@@ -191,6 +191,29 @@ TEST(NativeCheckpoint, WritesAnySourceInFilesOfABoundedSizeAndReadsAnyBox) {
       }
 }
 
+TEST(TensorSource, SlabsAreATensorInOrderWhateverTheirSize) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {7}, {3, 5}, {2, 3, 4}, {1, 6, 1, 2}, {4, 0, 2}}) {
+    for (int64_t bytes = 1; bytes < 100; bytes += 3) {
+      std::vector<int64_t> order;  // global places of the elements
+      for_each_slab({DType::i32, shape}, bytes, [&](const Box& slab) {
+        EXPECT_LE(slab.numel() * 4, std::max<int64_t>(bytes, 4));
+        for (int64_t i = 0; i < slab.numel(); ++i) {
+          int64_t rest = i, place = 0, scale = 1;
+          for (size_t axis = shape.size(); axis-- > 0;) {
+            place += (slab.begin[axis] + rest % slab.size[axis]) * scale;
+            rest /= slab.size[axis];
+            scale *= shape[axis];
+          }
+          order.push_back(place);
+        }
+      });
+      ASSERT_EQ(int64_t(order.size()), whole_box(shape).numel());
+      for (size_t i = 0; i < order.size(); ++i) ASSERT_EQ(order[i], int64_t(i));
+    }
+  }
+}
+
 TEST(CheckpointFolder, WithoutATrackerThereIsNoneAndABrokenTrackerIsAnError) {
   const TempFolder folder;
   EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
