@@ -54,6 +54,31 @@ Box whole_box(const std::vector<int64_t>& shape) {
   return {.begin = std::vector<int64_t>(shape.size(), 0), .size = shape};
 }
 
+void for_each_slab(const TensorInfo& info, int64_t bytes,
+                   const std::function<void(const Box&)>& f) {
+  const auto& shape = info.shape;
+  const int64_t most = std::max<int64_t>(bytes / size_of(info.dtype), 1);
+  Box box = whole_box(shape);
+  int64_t behind = box.numel();
+  if (behind == 0) return;
+  // The first axes are taken one by one until what is behind fits; the next one in slices.
+  size_t cut = 0;
+  while (cut < shape.size() && behind / shape[cut] > most) behind /= shape[cut++];
+  if (cut == shape.size()) return f(box);  // one element
+  behind /= shape[cut];
+  for (size_t i = 0; i < cut; ++i) box.size[i] = 1;
+  while (true) {
+    box.size[cut] = std::min(std::max<int64_t>(most / behind, 1), shape[cut] - box.begin[cut]);
+    f(box);
+    box.begin[cut] += box.size[cut];
+    for (size_t axis = cut; box.begin[axis] == shape[axis];) {
+      if (axis == 0) return;
+      box.begin[axis--] = 0;
+      ++box.begin[axis];
+    }
+  }
+}
+
 void convert_floats(DType given, std::span<const std::byte> from, DType wanted,
                     std::span<std::byte> to) {
   const int64_t count = int64_t(from.size()) / size_of(given);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -31,6 +32,9 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 Box whole_box(const std::vector<int64_t>& shape);
+// Boxes of at most `bytes` (one element at least) that are the tensor one after the other, in
+// row-major order.
+void for_each_slab(const TensorInfo& info, int64_t bytes, const std::function<void(const Box&)>& f);
 
 class TensorSource {
  public:

@@ -1,6 +1,5 @@
 #include "checkpoint/write_checkpoint.h"
 
-#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
@@ -19,35 +18,6 @@ std::string shard_name(size_t number) {
   return name;
 }
 
-// The elements of a tensor in order, in boxes of at most kBufferBytes.
-void copy_tensor(const TensorSource& source, const std::string& name, const TensorInfo& info,
-                 std::vector<std::byte>& buffer, ShardWriter& shard) {
-  const int64_t most = std::max<int64_t>(kBufferBytes / size_of(info.dtype), 1);
-  Box box = whole_box(info.shape);
-  if (box.numel() == 0) return;
-  // The first axes are taken one by one until what is behind fits; the next one in slices.
-  size_t cut = 0;
-  int64_t behind = box.numel();
-  while (cut < info.shape.size() && behind / info.shape[cut] > most) behind /= info.shape[cut++];
-  if (cut < info.shape.size()) behind /= info.shape[cut];
-  for (size_t i = 0; i < cut; ++i) box.size[i] = 1;
-  const int64_t slice = cut < info.shape.size() ? std::max<int64_t>(most / behind, 1) : 1;
-  while (true) {
-    if (cut < info.shape.size()) box.size[cut] = std::min(slice, info.shape[cut] - box.begin[cut]);
-    buffer.resize(size_t(piece_bytes(info, box)));
-    source.read(name, box, buffer);
-    shard.write(buffer);
-    if (cut == info.shape.size()) return;
-    box.begin[cut] += box.size[cut];
-    size_t axis = cut;
-    while (box.begin[axis] == info.shape[axis]) {
-      if (axis == 0) return;
-      box.begin[axis--] = 0;
-      ++box.begin[axis];
-    }
-  }
-}
-
 }  // namespace
 
 void write_checkpoint(const Path& folder, int64_t iteration, const TensorSource& source,
@@ -63,7 +33,11 @@ void write_checkpoint(const Path& folder, int64_t iteration, const TensorSource&
     ShardWriter shard(temporary, shard_name(manifest.files.size()), pieces, *options.disk);
     std::vector<std::byte> buffer;
     for (const PieceToWrite& piece : pieces)
-      copy_tensor(source, piece.name, piece.info, buffer, shard);
+      for_each_slab(piece.info, kBufferBytes, [&](const Box& slab) {
+        buffer.resize(size_t(piece_bytes(piece.info, slab)));
+        source.read(piece.name, slab, buffer);
+        shard.write(buffer);
+      });
     Manifest part = shard.finish();
     part.iteration = iteration;
     manifest.merge(std::move(part), temporary.string());

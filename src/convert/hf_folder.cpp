@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "checkpoint/copy_box.h"
+#include "checkpoint/torch/torch_file.h"
 
 namespace phx {
 namespace {
@@ -101,6 +102,14 @@ void HfFolder::read(const std::string& name, const Box& box, std::span<std::byte
 std::string HfFolder::description() const {
   return str_cat(folder_.string(), " (Hugging Face, ", tensors_.size(), " tensors in ",
                  files_.size(), files_.size() == 1 ? " file)" : " files)");
+}
+
+std::shared_ptr<const TensorSource> open_hf_tensors(const Path& folder) {
+  const bool safetensors =
+      std::filesystem::exists(folder / kIndex) || std::filesystem::exists(folder / kOneFile);
+  if (!safetensors && TorchBinFolder::is_one(folder))
+    return std::make_shared<TorchBinFolder>(folder);
+  return std::make_shared<HfFolder>(folder);
 }
 
 std::vector<Path> companion_files(const Path& folder) {

@@ -1,5 +1,6 @@
 // The tensors of a Hugging Face folder, under their names there: one model.safetensors, or shards
-// with model.safetensors.index.json. What else the folder holds is found by name beside them.
+// with model.safetensors.index.json; where there are none, pytorch_model*.bin. What else the folder
+// holds is found by name beside them.
 #pragma once
 
 #include <memory>
@@ -40,6 +41,9 @@ class HfFolder : public TensorSource {
   TensorInfos tensors_;
   std::map<std::string, Place> places_;
 };
+
+// Safetensors if there are any, else PyTorch's files, which are read and never executed.
+std::shared_ptr<const TensorSource> open_hf_tensors(const Path& folder);
 
 // The files beside the weights that belong to the model: tokenizer, chat template, generation.
 std::vector<Path> companion_files(const Path& folder);

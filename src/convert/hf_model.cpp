@@ -31,7 +31,7 @@ std::shared_ptr<const TensorSource> with_prefix(std::shared_ptr<const TensorSour
 }  // namespace
 
 HfModel::HfModel(const Path& path) : folder(path), config(read_hf_config(path)) {
-  files_ = with_prefix(std::make_shared<HfFolder>(folder), config.family->prefix);
+  files_ = with_prefix(open_hf_tensors(folder), config.family->prefix);
   tensors = RearrangedSource::hf_as_megatron(
       files_, *config.family, tensor_pairs(*config.family, config.model), folder.string());
 }

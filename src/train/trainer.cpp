@@ -56,7 +56,7 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
 void Trainer::load() {
   const std::optional<Loaded> loaded = load_session(session_);
   if (!loaded) {
-    if (!config_.load.empty())
+    if (!config_.load.empty() && speaks())
       log_warning(
           str_cat("--load ", config_.load, " holds no checkpoint: starting from initial weights"));
     return;

@@ -17,9 +17,8 @@ class CutModel : public Module {
   CutModel(int rank, int size)
       : gated_({.global_shape = {16, 6},
                 .local_shape = {16 / size, 6},
-                .pieces = pieces_of({{rank * 8 / size, 0, 8 / size},
-                                     {8 + rank * 8 / size, 8 / size, 8 / size}},
-                                    6),
+                .pieces = pieces_of(
+                    {{rank * 8 / size, 0, 8 / size}, {8 + rank * 8 / size, 8 / size, 8 / size}}, 6),
                 .init = Init::normal(1)}),
         columns_({.global_shape = {5, 8},
                   .local_shape = {5, 8 / size},

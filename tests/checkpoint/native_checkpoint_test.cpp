@@ -61,8 +61,8 @@ TEST(NativeCheckpoint, IsAFileThatOtherReadersOfSafetensorsUnderstand) {
   const SafetensorsFile file(checkpoint_path(folder.path(), 1) / "shard_00000.safetensors");
   EXPECT_EQ(file.at("columns.weight").shape, (std::vector<int64_t>{5, 8}));
   const auto bytes = file.at("columns.weight").bytes;
-  EXPECT_TRUE(std::ranges::equal(bytes, all_bytes(NativeCheckpoint(checkpoint_path(
-                                            folder.path(), 1)))["columns.weight"]));
+  EXPECT_TRUE(std::ranges::equal(
+      bytes, all_bytes(NativeCheckpoint(checkpoint_path(folder.path(), 1)))["columns.weight"]));
 }
 
 TEST(NativeCheckpoint, ALoadThatDoesNotFitNamesEveryTensorAndChangesNothing) {
@@ -117,10 +117,9 @@ TEST(NativeCheckpoint, AFlippedBitAnywhereIsFoundAndItsFileNamed) {
   bad[bad.size() - 30] ^= 1;
   std::ofstream(path / "shard_00000.safetensors", std::ios::binary) << bad;
   CutStore loaded(test_device(), 2);
-  EXPECT_THAT(error_of([&] {
-                load_parameters(NativeCheckpoint(path), loaded.store, loaded.states());
-              }),
-              HasSubstr("shard_00000.safetensors is damaged: bytes from"));
+  EXPECT_THAT(
+      error_of([&] { load_parameters(NativeCheckpoint(path), loaded.store, loaded.states()); }),
+      HasSubstr("shard_00000.safetensors is damaged: bytes from"));
 }
 
 TEST(NativeCheckpoint, ACutFileOrAMissingOneIsFoundWhenItIsOpened) {
@@ -134,7 +133,8 @@ TEST(NativeCheckpoint, ACutFileOrAMissingOneIsFoundWhenItIsOpened) {
     EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr(shard.string() + " has "));
   }
   std::filesystem::remove(shard);
-  EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr("cannot read " + shard.string()));
+  EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }),
+              HasSubstr("cannot read " + shard.string()));
   std::filesystem::remove(manifest_path(path));
   EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr("it has no manifest.json"));
 }
@@ -145,8 +145,7 @@ TEST(NativeCheckpoint, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
     CutStore saved(test_device(), uint64_t(iteration));
     save(folder.path(), iteration, saved);
   }
-  std::filesystem::resize_file(
-      checkpoint_path(folder.path(), 30) / "shard_00000.safetensors", 100);
+  std::filesystem::resize_file(checkpoint_path(folder.path(), 30) / "shard_00000.safetensors", 100);
   std::vector<std::string> why_not;
   EXPECT_EQ(newest_valid_checkpoint(folder.path(), why_not), 20);
   ASSERT_EQ(why_not.size(), 1u);
@@ -190,6 +189,29 @@ TEST(NativeCheckpoint, WritesAnySourceInFilesOfABoundedSizeAndReadsAnyBox) {
         checkpoint.read("a", box, b);
         EXPECT_EQ(a, b) << i << j << k;
       }
+}
+
+TEST(TensorSource, SlabsAreATensorInOrderWhateverTheirSize) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {7}, {3, 5}, {2, 3, 4}, {1, 6, 1, 2}, {4, 0, 2}}) {
+    for (int64_t bytes = 1; bytes < 100; bytes += 3) {
+      std::vector<int64_t> order;  // global places of the elements
+      for_each_slab({DType::i32, shape}, bytes, [&](const Box& slab) {
+        EXPECT_LE(slab.numel() * 4, std::max<int64_t>(bytes, 4));
+        for (int64_t i = 0; i < slab.numel(); ++i) {
+          int64_t rest = i, place = 0, scale = 1;
+          for (size_t axis = shape.size(); axis-- > 0;) {
+            place += (slab.begin[axis] + rest % slab.size[axis]) * scale;
+            rest /= slab.size[axis];
+            scale *= shape[axis];
+          }
+          order.push_back(place);
+        }
+      });
+      ASSERT_EQ(int64_t(order.size()), whole_box(shape).numel());
+      for (size_t i = 0; i < order.size(); ++i) ASSERT_EQ(order[i], int64_t(i));
+    }
+  }
 }
 
 TEST(CheckpointFolder, WithoutATrackerThereIsNoneAndABrokenTrackerIsAnError) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <cstring>
+
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_model.h"
 #include "checkpoint/native_checkpoint.h"

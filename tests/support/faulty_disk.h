@@ -22,8 +22,8 @@ class FaultyDisk : public Disk {
   int64_t fail_from = kNever;  // this call (from 1) and all later ones fail
   int64_t fail_until = kNever;
   int error = EIO;
-  bool only_writes = false;    // and syncs: the others never fail
-  int64_t kill_at = kNever;    // this call begins, and is the last thing that happens
+  bool only_writes = false;  // and syncs: the others never fail
+  int64_t kill_at = kNever;  // this call begins, and is the last thing that happens
   std::chrono::microseconds delay{0};
 
   int64_t calls() const { return calls_; }
@@ -39,9 +39,7 @@ class FaultyDisk : public Disk {
     std::this_thread::sleep_for(delay);
     return Disk::write(descriptor, data, bytes);
   }
-  int sync(int descriptor) override {
-    return fails(Kind::content) ? -1 : Disk::sync(descriptor);
-  }
+  int sync(int descriptor) override { return fails(Kind::content) ? -1 : Disk::sync(descriptor); }
   int rename(const char* from, const char* to) override {
     return fails(Kind::name) ? -1 : Disk::rename(from, to);
   }
