@@ -211,7 +211,7 @@ def save_files(folder):
     torch.save(plain_objects(), os.path.join(folder, "plain.pt"))
     torch.save(plain_objects(), os.path.join(folder, "legacy.pt"), _use_new_zipfile_serialization=False)
     small = {"e4m3": values("e4m3", (4,)).sign().to(torch.float8_e4m3fn),
-             "u16": torch.arange(4, dtype=torch.uint16)}
+             "u16": torch.arange(4).to(torch.uint16)}
     torch.save(small, os.path.join(folder, "small_types.pt"))
     hf = os.path.join(folder, "hf_bin")
     os.makedirs(hf)
