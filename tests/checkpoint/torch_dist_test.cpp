@@ -140,7 +140,7 @@ TEST(TorchDist, WhatIsWrittenIsReadAgain) {
   for (const char* name : {"torch_dist", "torch_dist_older"}) {  // layers alike, and not
     const TempFolder folder;
     const TorchDistCheckpoint before(torch_fixture(name));
-    write_torch_dist(before, folder / "iter_0000030", {.iteration = 30, .file_bytes = 20000});
+    write_torch_dist(before, folder / "iter_0000030", {.iteration = 30, .file_bytes = 5000});
     EXPECT_TRUE(std::filesystem::exists(folder / "iter_0000030" / "__0_1.distcp"));
     const TorchDistCheckpoint after(folder / "iter_0000030");
     const auto names = model_names(2, name == std::string("torch_dist") ? 2 : 1);

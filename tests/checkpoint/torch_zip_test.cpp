@@ -138,7 +138,7 @@ TEST(TorchZip, NumbersBeyondTheFileAreRefused) {
   };
   const size_t directory = bytes.find("PK\1\2"), end = bytes.find("PK\5\6");
   EXPECT_THAT(with(end + 16, 0x7fffffff), HasSubstr("beyond the"));
-  EXPECT_THAT(with(end + 10, 0x50ffff), HasSubstr("cannot list 65535 entries"));
+  EXPECT_THAT(with(end + 10, 0x32ffff), HasSubstr("cannot list 65535 entries"));
   EXPECT_THAT(with(directory + 42, 0x7fffffff), HasSubstr("should begin at byte 2147483647"));
   EXPECT_THAT(with(directory + 42, 0xffffffff), HasSubstr("lacks its 64-bit sizes"));
   EXPECT_THAT(with(30, 0x78787878), HasSubstr("'name' is called 'xxxx' where its data is"));
