@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/torch/megatron_names.h"
+#include "checkpoint/torch/split_masters.h"
 #include "checkpoint/torch/torch_dist_writer.h"
 #include "checkpoint/torch/torch_file.h"
 #include "checkpoint/torch/torch_folder.h"
 #include "checkpoint/torch/torch_kind.h"
 #include "checkpoint/torch_fixture.h"
+#include "kernels/master_split.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -85,6 +87,46 @@ TEST(TorchDist, BothGenerationsSayTheRunsArguments) {
     EXPECT_THAT(checkpoint.common_json(), HasSubstr("\"params_dtype\":\"torch.bfloat16\""));
     EXPECT_THAT(checkpoint.common_json(), HasSubstr("\"attention_backend\":5"));
     EXPECT_THAT(checkpoint.common_json(), HasSubstr("\"data_path\":[\"a\",\"b\"]"));
+  }
+}
+
+// Numbers with all 24 bits in use, half of them f32 weights and half bf16.
+class Masters : public TensorSource {
+ public:
+  static float value(int64_t i) { return 1.0f + float(i) * 0x1p-23f * 777.0f; }
+  const std::map<std::string, TensorInfo>& tensors() const override { return infos_; }
+  void read(const std::string& name, const Box& box, std::span<std::byte> out) const override {
+    EXPECT_TRUE(name.starts_with("optimizer.")) << "bf16 weights come from the masters";
+    for (int64_t i = 0; i < box.size[0] * box.size[1]; ++i) {
+      const float number =
+          value((box.begin[0] + i / box.size[1]) * 100 + box.begin[1] + i % box.size[1]);
+      std::memcpy(out.data() + i * 4, &number, 4);
+    }
+  }
+  std::string description() const override { return "masters"; }
+
+ private:
+  std::map<std::string, TensorInfo> infos_ = {{"a", {DType::bf16, {50, 100}}},
+                                              {"optimizer.master.a", {DType::f32, {50, 100}}},
+                                              {"optimizer.exp_avg.a", {DType::f32, {50, 100}}},
+                                              {"b", {DType::f32, {4, 4}}},
+                                              {"optimizer.master.b", {DType::f32, {4, 4}}}};
+};
+
+TEST(SplitMasters, WeightsAndRemaindersGiveTheMastersBack) {
+  const SplitMasters split(std::make_shared<Masters>());
+  std::vector<std::string> names;
+  for (const auto& [name, info] : split.tensors()) names.push_back(name);
+  EXPECT_THAT(names, ElementsAre("a", "b", "optimizer.exp_avg.a", "optimizer.master_remainder.a"));
+  const Box box{{7, 3}, {40, 90}};
+  std::vector<uint16_t> weight(3600), remainder(3600);
+  split.read("a", box, std::as_writable_bytes(std::span(weight)));
+  split.read("optimizer.master_remainder.a", box, std::as_writable_bytes(std::span(remainder)));
+  for (int64_t i = 0; i < 3600; ++i) {
+    const float master = Masters::value((7 + i / 90) * 100 + 3 + i % 90);
+    uint32_t bits;
+    std::memcpy(&bits, &master, 4);
+    EXPECT_EQ(kernels::join_master_bits(weight[size_t(i)], remainder[size_t(i)]), bits) << i;
   }
 }
 
