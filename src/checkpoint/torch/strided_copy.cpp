@@ -52,12 +52,20 @@ void check_box(const std::string& where, const TensorInfo& info, const Box& box,
             " is ", wanted, " bytes, but there is room for ", bytes);
 }
 
+bool overlap(const Box& a, const Box& b) {
+  for (size_t i = 0; i < a.begin.size(); ++i) {
+    if (a.begin[i] >= b.begin[i] + b.size[i] || b.begin[i] >= a.begin[i] + a.size[i]) return false;
+    if (a.size[i] == 0 || b.size[i] == 0) return false;
+  }
+  return true;
+}
+
 std::optional<Box> intersection(const Box& a, const Box& b) {
+  if (!overlap(a, b)) return std::nullopt;
   Box both{a.begin, a.size};
   for (size_t i = 0; i < a.begin.size(); ++i) {
     both.begin[i] = std::max(a.begin[i], b.begin[i]);
     both.size[i] = std::min(a.begin[i] + a.size[i], b.begin[i] + b.size[i]) - both.begin[i];
-    if (both.size[i] <= 0) return std::nullopt;
   }
   return both;
 }

@@ -25,7 +25,8 @@ std::optional<int64_t> num_elements(const Dims& shape);
 // Throws unless `box` lies within `shape` and fills `bytes` exactly; `where` names file and tensor.
 void check_box(const std::string& where, const TensorInfo& info, const Box& box, size_t bytes);
 
-// What two boxes share; nothing if they do not touch.
+bool overlap(const Box& a, const Box& b);  // of the same rank
+// What two boxes share; nothing if they do not overlap.
 std::optional<Box> intersection(const Box& a, const Box& b);
 
 struct StridedBytes {

@@ -165,7 +165,7 @@ void TorchDistCheckpoint::read(const std::string& name, const Box& box,
   wanted.size.insert(wanted.size.end(), box.size.begin(), box.size.end());
   const Dims from(wanted.begin.size(), 0);
   for (const TorchDistChunk& chunk : part.tensor->chunks) {
-    if (!intersection(chunk.box, wanted)) continue;
+    if (!overlap(chunk.box, wanted)) continue;
     copy_part(chunk_tensor(name, *part.tensor, chunk), from, chunk.box, wanted, out);
   }
 }
