@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/compare.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/write_checkpoint.h"
 #include "cli/exit_codes.h"
@@ -16,10 +17,10 @@
 #include "cli/pretrain_options.h"
 #include "cli/train_main.h"
 #include "cli/usage_error.h"
-#include "convert/compare_tensors.h"
 #include "convert/hf_model.h"
 #include "convert/logits.h"
 #include "convert/renamed_source.h"
+#include "convert/widened_source.h"
 
 namespace phx {
 namespace {
@@ -194,13 +195,6 @@ int run_export(std::span<const std::string> args) {
 // ---- check
 // ---------------------------------------------------------------------------------------
 
-void print_names(const char* title, const std::vector<std::string>& names) {
-  constexpr size_t kMost = 10;
-  for (size_t i = 0; i < std::min(names.size(), kMost); ++i)
-    std::cout << title << ": " << names[i] << "\n";
-  if (names.size() > kMost) std::cout << title << ": and " << names.size() - kMost << " more\n";
-}
-
 bool check_config(const TransformerConfig& hf, const TransformerConfig& native) {
   const std::vector<std::string> differences = function_differences(hf, native);
   if (differences.empty()) std::cout << "config: the same function\n";
@@ -209,27 +203,36 @@ bool check_config(const TransformerConfig& hf, const TransformerConfig& native) 
   return differences.empty();
 }
 
-// `fit`: names and shapes are the same.
-bool check_weights(const TensorSource& hf, const TensorSource& native, bool& fit) {
-  const Comparison comparison = compare_tensors(hf, native);
-  fit = comparison.only_a.empty() && comparison.only_b.empty() && comparison.shapes.empty();
-  print_names("only in Hugging Face's", comparison.only_a);
-  print_names("only in the native one", comparison.only_b);
-  print_names("shapes differ", comparison.shapes);
-  int64_t differing = 0;
-  for (const TensorDifference& tensor : comparison.tensors) {
-    if (tensor.differing == 0) continue;
-    if (++differing > 10) continue;
-    std::cout << fmt::format(
-        "{}: {} of {} numbers differ, by up to {:.3g} (numbers up to {:.3g})\n", tensor.name,
-        tensor.differing, tensor.elements, tensor.largest, tensor.scale);
+bool same_types(const TensorSource& a, const TensorSource& b) {
+  for (const auto& [name, info] : a.tensors()) {
+    const auto other = b.tensors().find(name);
+    if (other != b.tensors().end() && other->second.dtype != info.dtype) return false;
   }
-  const TensorDifference* worst = comparison.worst();
-  std::cout << fmt::format("tensors: {} of {} are equal, largest difference {:.3g}{}\n",
-                           int64_t(comparison.tensors.size()) - differing,
-                           comparison.tensors.size(), worst != nullptr ? worst->largest : 0.0,
-                           worst != nullptr && worst->largest > 0 ? " in " + worst->name : "");
-  return comparison.equal();
+  return true;
+}
+
+// Numbers are compared: weights of another type are equal where rounding lost nothing.
+bool check_weights(std::shared_ptr<const TensorSource> hf,
+                   std::shared_ptr<const TensorSource> native) {
+  constexpr size_t kMost = 10;
+  const size_t all = native->tensors().size();
+  if (!same_types(*hf, *native)) {
+    std::cout << "types differ: numbers are compared in fp32\n";
+    hf = std::make_shared<WidenedSource>(hf, DType::f32);
+    native = std::make_shared<WidenedSource>(native, DType::f32);
+  }
+  const std::vector<TensorDifference> found = differences(*hf, *native);
+  double largest = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    largest = std::max(largest, found[i].largest);
+    if (i < kMost)
+      std::cout << fmt::format("{} differs: {}, by up to {:.3g}\n", found[i].name, found[i].what,
+                               found[i].largest);
+  }
+  if (found.size() > kMost) std::cout << fmt::format("and {} tensors more\n", found.size() - kMost);
+  std::cout << fmt::format("tensors: {} of {} are equal, largest difference {:.3g}\n",
+                           all - std::min(all, found.size()), all, largest);
+  return found.empty();
 }
 
 struct Prompt {
@@ -310,14 +313,13 @@ int run_check(std::span<const std::string> args) {
 
   const HfModel hf(options.hf);
   const auto checkpoint = open_native(options.native, options.step);
-  const RenamedSource native(checkpoint, [](const std::string& name) {
+  const auto native = std::make_shared<RenamedSource>(checkpoint, [](const std::string& name) {
     return name.starts_with("optimizer.") ? std::nullopt : std::optional(name);
   });
   const TransformerConfig model = model_of(*checkpoint);
-  bool fit = false;
-  bool good = check_config(hf.config.model, model);
-  good &= check_weights(*hf.tensors, native, fit);
-  if (!options.tensors_only && fit) good &= check_logits(options, hf, model, native);
+  const bool same_function = check_config(hf.config.model, model);
+  bool good = check_weights(hf.tensors, native) && same_function;
+  if (!options.tensors_only && same_function) good &= check_logits(options, hf, model, *native);
   std::cout << (good ? "the two are the same model\n" : "the two differ\n");
   return good ? kExitDone : kExitFailed;
 }

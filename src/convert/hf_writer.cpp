@@ -59,7 +59,7 @@ void write_shard(const Path& path, const TensorSource& source, const Shard& name
   for (const std::string& name : names) {
     const TensorInfo& info = source.tensors().at(name);
     const DType dtype = written_info(info, options).dtype;
-    for_slabs(info, kSlabBytes, [&](const Box& box) {
+    for_each_slab(info, kSlabBytes, [&](const Box& box) {
       buffer.resize(size_t(box.numel() * size_of(info.dtype)));
       source.read(name, box, buffer);
       if (dtype == info.dtype) return writer.append(name, buffer);

@@ -28,22 +28,4 @@ void write_hf_folder(const Path& folder, const TensorSource& source,
                      const std::vector<std::string>& order, const nlohmann::json& config,
                      const HfWriteOptions& options);
 
-// f(box, of at most about `bytes`) for slabs of rows that make up the tensor.
-template <class F>
-void for_slabs(const TensorInfo& info, int64_t bytes, F&& f) {
-  if (info.shape.empty()) {
-    f(Box{});
-    return;
-  }
-  int64_t a_row = size_of(info.dtype);
-  for (size_t i = 1; i < info.shape.size(); ++i) a_row *= info.shape[i];
-  const int64_t rows = info.shape[0], step = a_row > 0 ? std::max<int64_t>(1, bytes / a_row) : rows;
-  for (int64_t row = 0; row < rows; row += step) {
-    Box box{std::vector<int64_t>(info.shape.size(), 0), info.shape};
-    box.begin[0] = row;
-    box.size[0] = std::min(step, rows - row);
-    f(box);
-  }
-}
-
 }  // namespace phx

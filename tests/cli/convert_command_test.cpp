@@ -71,7 +71,7 @@ TEST(ConvertCommand, CheckFindsAnotherModel) {
   ASSERT_EQ(rounded.code, 0) << rounded.err;
   const Outcome outcome = run({"check", "--hf", folder / "out", "--native", native});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("numbers differ, by up to"),
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("types differ"), HasSubstr("elements, by up to"),
                                  HasSubstr("logits of 32 tokens"), HasSubstr("the two differ")));
 }
 
