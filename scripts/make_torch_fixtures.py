@@ -121,6 +121,10 @@ def megatron_args(**more):
     return argparse.Namespace(num_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS,
                               num_query_groups=GROUPS, kv_channels=HEAD, ffn_hidden_size=FFN, swiglu=True,
                               normalization="RMSNorm", padded_vocab_size=VOCAB, params_dtype=torch.bfloat16,
+                              vocab_size=None, group_query_attention=True, seq_length=16,
+                              max_position_embeddings=16, position_embedding_type="rope", norm_epsilon=1e-6,
+                              add_bias_linear=False, hidden_dropout=0.0, attention_dropout=0.0,
+                              consumed_train_samples=240, consumed_valid_samples=16,
                               attention_backend=module.AttnBackend.auto, rotary_base=10000, lr=1e-3,
                               data_path=["a", "b"], untie_embeddings_and_output_weights=True, **more)
 
@@ -128,7 +132,8 @@ def megatron_args(**more):
 def common_state():
     return {"args": megatron_args(), "checkpoint_version": 3.0, "iteration": 30,
             "content_metadata": {"distrib_optim_sharding_type": "fully_reshardable"},
-            "optimizer": {"param_groups": [{"lr": 1e-3, "step": 30, "params": []}]}}
+            "opt_param_scheduler": {"max_lr": 1e-3, "num_steps": 232},
+            "optimizer": {"optimizer": {"param_groups": [{"lr": 1e-3, "step": 29, "params": []}]}}}
 
 
 def save_dist(rank, folder, new_generation):

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "checkpoint/compare.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/write_checkpoint.h"
+#include "cli/convert_megatron.h"
 #include "cli/exit_codes.h"
 #include "cli/parse_args.h"
 #include "cli/pretrain_options.h"
@@ -329,8 +331,11 @@ int run_check(std::span<const std::string> args) {
 int run_convert(std::span<const std::string> args) {
   const char* usage =
       "usage: phalanx convert import|export|check [flags]\n\n"
-      "  import   a Hugging Face folder becomes a native checkpoint\n"
-      "  export   a native checkpoint becomes a Hugging Face folder\n"
+      "  import   a Hugging Face folder (--hf) or a checkpoint of Megatron's (--megatron) becomes "
+      "a\n"
+      "           native checkpoint\n"
+      "  export   a native checkpoint becomes a Hugging Face folder (--hf) or a torch_dist\n"
+      "           checkpoint of Megatron's (--torch-dist)\n"
       "  check    compares the two, tensor by tensor and by the logits of a prompt\n\n"
       "`phalanx convert import --help` and the like explain the flags.\n\n"
       "example:\n  phalanx convert import --hf Llama-3.2-1B --native checkpoints/llama\n";
@@ -339,6 +344,13 @@ int run_convert(std::span<const std::string> args) {
     return kExitUsage;
   }
   const std::string& what = args[0];
+  const auto has = [&](const char* flag) {
+    return std::ranges::any_of(args, [&](const std::string& arg) {
+      return arg == flag || arg.starts_with(str_cat(flag, "="));
+    });
+  };
+  if (what == "import" && has("--megatron")) return run_import_megatron(args.subspan(1));
+  if (what == "export" && has("--torch-dist")) return run_export_torch_dist(args.subspan(1));
   if (what == "import") return run_import(args.subspan(1));
   if (what == "export") return run_export(args.subspan(1));
   if (what == "check") return run_check(args.subspan(1));

@@ -13,6 +13,8 @@
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/saver.h"
 #include "convert/hf_model.h"
+#include "convert/megatron_model.h"
+#include "train/megatron_state.h"
 
 namespace phx {
 
@@ -229,6 +231,7 @@ struct Found {
   int64_t iteration = 0;
   bool finetune = false;
   bool hf = false;  // a Hugging Face folder: weights, and no iterations
+  bool megatron = false;
 };
 
 std::optional<int64_t> newest_valid(const Path& folder) {
@@ -257,6 +260,13 @@ std::optional<Found> find(const Session& session) {
            agreed(session, session.mesh.rank() == 0 && is_hf_folder(folder) ? 1 : 0) != 0;
   };
   if (is_hf(train.load)) return Found{train.load, 0, /*finetune=*/true, /*hf=*/true};
+  const auto is_megatron = [&](const std::string& folder, std::optional<int64_t> step) {
+    const bool own =
+        session.mesh.rank() == 0 && !folder.empty() && is_megatron_folder(folder, step);
+    return agreed(session, own ? 1 : 0) != 0;
+  };
+  if (is_megatron(train.load, train.ckpt_step))
+    return Found{train.load, 0, train.finetune, /*hf=*/false, /*megatron=*/true};
   if (!train.load.empty()) {
     const std::optional<int64_t> iteration = look([&]() -> std::optional<int64_t> {
       if (train.ckpt_step) return train.ckpt_step;
@@ -266,6 +276,9 @@ std::optional<Found> find(const Session& session) {
   }
   if (is_hf(train.pretrained_checkpoint))
     return Found{train.pretrained_checkpoint, 0, /*finetune=*/true, /*hf=*/true};
+  if (is_megatron(train.pretrained_checkpoint, {}))
+    return Found{train.pretrained_checkpoint, 0, /*finetune=*/true, /*hf=*/false,
+                 /*megatron=*/true};
   if (!train.pretrained_checkpoint.empty()) {
     const std::optional<int64_t> iteration =
         look([&] { return latest_checkpoint(train.pretrained_checkpoint); });
@@ -304,6 +317,28 @@ Loaded load_hf(Session& session, const Path& folder) {
   return loaded;
 }
 
+// Megatron's torch_dist or torch. Where all of the optimizer's state is there and the counters are
+// known, the run goes on where Megatron's stood; else the weights begin a new one.
+Loaded load_megatron(Session& session, const Found& found) {
+  const TrainConfig& train = session.config.train;
+  const std::optional<int64_t> step = found.finetune ? std::nullopt : train.ckpt_step;
+  const MegatronModel megatron(found.folder, step, session.config.model.vocab_size.value_or(0));
+  Loaded loaded{.state = {}, .path = megatron.path, .report = {}};
+  if (!found.finetune) loaded.state = megatron_run_state(megatron.common_json);
+  const bool optimizer =
+      loaded.state && megatron.has_optimizer && train.load_optim && !train.skip_train;
+  const std::vector<FlatState> states = states_of(session, optimizer);
+  const TensorInfos model = model_tensors(session.config.model, states);
+  loaded.report = load_parameters(optimizer ? *megatron.tensors : *megatron.weights, session.store,
+                                  states, {.ignored = {}, .convert = !optimizer, .model = &model});
+  if (session.mesh.rank() == 0)
+    for (const std::string& note : megatron.notes) log_warning(str_cat("--load: ", note));
+  if (optimizer) return loaded;
+  session.optimizer.masters_from_weights();
+  if (loaded.state) loaded.state->updates = 0;
+  return loaded;
+}
+
 }  // namespace
 
 std::optional<Loaded> load_session(Session& session) {
@@ -311,6 +346,7 @@ std::optional<Loaded> load_session(Session& session) {
   const std::optional<Found> found = find(session);
   if (!found) return std::nullopt;
   if (found->hf) return load_hf(session, found->folder);
+  if (found->megatron) return load_megatron(session, *found);
   const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration));
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.
   const bool finetune = found->finetune || !file.manifest().info.contains("state");
@@ -352,6 +388,8 @@ std::string hf_options(const Path& folder) {
 
 std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration) {
   if (is_hf_folder(folder)) return hf_options(folder);
+  if (is_megatron_folder(folder, iteration))
+    return MegatronModel(folder, iteration).options().dump();
   if (!iteration) iteration = latest_checkpoint(folder);
   PHX_CHECK(iteration, folder.string(), " holds no checkpoint");
   return NativeCheckpoint(find_checkpoint(folder, *iteration)).info("options");
