@@ -70,8 +70,9 @@ Json MegatronModel::options() const {
   TransformerConfig model;
   OptionSet fields;
   fields.add("Model", model);
+  const Json known = fields.json();
   Json options = Json::object();
-  for (const auto& [key, unused] : fields.json().items()) {
+  for (const auto& [key, unused] : known.items()) {
     const auto found = args->find(key);
     if (found != args->end() && !found->is_null()) options[key] = *found;
   }
