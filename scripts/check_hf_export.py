@@ -34,6 +34,8 @@ def tensors(folder):
     merged = {}
     for path in sorted(folder.glob("model*.safetensors")):
         merged |= load_file(path)
+    for path in sorted(folder.glob("pytorch_model*.bin")):
+        merged |= torch.load(path, weights_only=True)
     return merged
 
 

@@ -18,6 +18,7 @@ import shutil
 
 import torch
 import transformers as tf
+from safetensors.torch import load_file
 
 import fixture_file
 
@@ -50,6 +51,9 @@ def families():
             tf.LlamaConfig(**small, head_dim=8, rms_norm_eps=1e-5, tie_word_embeddings=True,
                            rope_parameters=llama3),
             dict(old_keys=True, shard="8KB")),
+        "llama_bin": (
+            tf.LlamaConfig(**small, rms_norm_eps=1e-5, rope_parameters=rope(10000.0)),
+            dict(old_keys=True, pickled=True)),
         "llama_bias": (
             tf.LlamaConfig(**small, attention_bias=True, mlp_bias=True,
                            rope_parameters=rope(10000.0, rope_type="linear", factor=2.0)),
@@ -121,12 +125,20 @@ def load(folder):
     return model.eval()
 
 
-def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float32):
+def pickle_weights(folder):
+    """pytorch_model.bin instead of safetensors, as older versions saved them."""
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float32, pickled=False):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     model = tf.AutoModelForCausalLM.from_config(config)
     randomise(model, seed)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    if pickled:
+        pickle_weights(folder)
     if old_keys:
         rewrite_in_old_keys(folder / "config.json")
     tokens = torch.randint(config.vocab_size, (1, LENGTH),
@@ -151,9 +163,9 @@ def main():
     parser.add_argument("names", nargs="*", help=f"of {list(every)}; default: all")
     parser.add_argument("--out", type=pathlib.Path, default=OUT)
     args = parser.parse_args()
-    for index, (name, (config, how)) in enumerate(every.items()):
+    for name, (config, how) in every.items():
         if not args.names or name in args.names:
-            make(name, config, args.out, seed=100 * (index + 1), **how)
+            make(name, config, args.out, seed=sum(name.encode()), **how)
 
 
 if __name__ == "__main__":

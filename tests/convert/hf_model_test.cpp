@@ -81,7 +81,7 @@ TEST(HfModel, EverythingThatTheConfigSaysMovesTheLogits) {
 }
 
 // All tensors of a folder, in memory.
-TensorsInMemory tensors_of(const Path& folder) { return TensorsInMemory(HfFolder(folder)); }
+TensorsInMemory tensors_of(const Path& folder) { return TensorsInMemory(*open_hf_tensors(folder)); }
 
 void write_folder(const Path& folder, const TensorsInMemory& tensors,
                   const std::string& config_of) {
