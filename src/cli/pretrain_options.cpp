@@ -197,8 +197,9 @@ void take_checkpoint_args(std::span<const std::string> args, OptionSet& set, Par
   PretrainOptions names;
   OptionSet taken;
   taken.add("Model", names.model);
+  const nlohmann::json fields = taken.json();
   nlohmann::json values = nlohmann::json::object();
-  for (const auto& [key, unused] : taken.json().items())
+  for (const auto& [key, unused] : fields.items())
     if (kept.contains(key)) values[key] = kept[key];
   for (const char* key : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"})
     if (kept.contains(key)) values[key] = kept[key];
