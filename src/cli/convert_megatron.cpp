@@ -108,7 +108,8 @@ int run_export_torch_dist(std::span<const std::string> args) {
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   const NativeCheckpoint checkpoint(find_checkpoint(options.native, *iteration));
   const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
-  write_torch_dist(checkpoint, folder, {.iteration = *iteration});
+  write_torch_dist(checkpoint, folder,
+                   {.iteration = *iteration, .args = checkpoint.info("options")});
   write_file(Path(options.torch_dist) / "latest_checkpointed_iteration.txt",
              std::to_string(*iteration));
   std::cout << fmt::format("{}: written to {} as torch_dist\n", checkpoint.path().string(),

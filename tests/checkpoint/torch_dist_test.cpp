@@ -182,13 +182,18 @@ TEST(TorchDist, WhatIsWrittenIsReadAgain) {
   for (const char* name : {"torch_dist", "torch_dist_older"}) {  // layers alike, and not
     const TempFolder folder;
     const TorchDistCheckpoint before(torch_fixture(name));
-    write_torch_dist(before, folder / "iter_0000030", {.iteration = 30, .file_bytes = 5000});
+    write_torch_dist(before, folder / "iter_0000030",
+                     {.iteration = 30,
+                      .args = R"({"a": [1, 2.5, "x", null, true], "b": {"c": -7}})",
+                      .file_bytes = 5000});
     EXPECT_TRUE(std::filesystem::exists(folder / "iter_0000030" / "__0_1.distcp"));
     const TorchDistCheckpoint after(folder / "iter_0000030");
     const auto names = model_names(2, name == std::string("torch_dist") ? 2 : 1);
     EXPECT_EQ(after.tensors().size(), names.size());
     for (const std::string& tensor : names) expect_fixture(after, tensor, tensor);
-    EXPECT_THAT(after.common_json(), HasSubstr("\"iteration\":30"));
+    EXPECT_EQ(after.common_json(),
+              R"({"args":{"a":[1,2.5,"x",null,true],"b":{"c":-7}},"checkpoint_version":3.0,)"
+              R"("iteration":30})");
     EXPECT_THAT(error_of([&] { write_torch_dist(before, folder / "iter_0000030"); }),
                 HasSubstr("holds a checkpoint already"));
   }

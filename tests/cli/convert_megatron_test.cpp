@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/torch/torch_dist.h"
 #include "checkpoint/torch_fixture.h"
 #include "cli/convert_command.h"
+#include "cli/pretrain_options.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -42,6 +45,19 @@ TEST(ConvertMegatron, TorchDistBecomesNativeAndTorchDistAgain) {
     // bf16 weights were made of the masters: those of the fixture are other numbers.
     expect_fixture(after, name, "optimizer.state.param." + name);
   }
+}
+
+TEST(ConvertMegatron, ExportsSayWhichModelTheyAre) {
+  const TempFolder folder;
+  const std::string native = folder / "native", out = folder / "out", again = folder / "again";
+  output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native});
+  output_of({"export", "--native", native, "--torch-dist", out});
+  output_of({"import", "--megatron", out, "--native", again});
+  const auto model = [](const Path& path) {
+    return PretrainOptions::from_json(nlohmann::json::parse(NativeCheckpoint(path).info("options")))
+        .to_json();
+  };
+  EXPECT_EQ(model(checkpoint_path(native, 30)), model(checkpoint_path(again, 0)));
 }
 
 TEST(ConvertMegatron, WeightsCanBeTakenAlone) {

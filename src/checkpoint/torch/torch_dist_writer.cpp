@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/torch/megatron_names.h"
@@ -207,14 +208,39 @@ std::string metadata_pickle(const std::map<std::string, StackedTensor>& tensors,
   return writer.finish();
 }
 
+void pickle_value(PickleWriter& writer, const nlohmann::json& value) {
+  if (value.is_boolean()) return writer.boolean(value.get<bool>());
+  if (value.is_number_integer()) return writer.integer(value.get<int64_t>());
+  if (value.is_number()) return writer.real(value.get<double>());
+  if (value.is_string()) return writer.text(value.get<std::string>());
+  if (value.is_array()) {
+    return writer.list([&] {
+      for (const auto& item : value) pickle_value(writer, item);
+    });
+  }
+  if (value.is_object()) {
+    return writer.dict([&] {
+      for (const auto& [key, item] : value.items()) {
+        writer.text(key);
+        pickle_value(writer, item);
+      }
+    });
+  }
+  writer.none();
+}
+
 // Replicated state: what Megatron looks for before it takes the weights.
-void write_common(const Path& path, int64_t iteration) {
+void write_common(const Path& path, const TorchDistWriteOptions& options) {
   PickleWriter writer;
   writer.dict([&] {
     writer.text("checkpoint_version");
     writer.real(3.0);
     writer.text("iteration");
-    writer.integer(iteration);
+    writer.integer(options.iteration);
+    if (options.args.empty()) return;
+    writer.text("args");
+    writer.object("argparse", "Namespace",
+                  [&] { pickle_value(writer, nlohmann::json::parse(options.args)); });
   });
   AtomicFile file(path);
   ZipWriter zip([&](std::span<const std::byte> bytes) { file.write(bytes); });
@@ -250,7 +276,7 @@ void write_torch_dist(const TensorSource& source, const Path& folder,
     }
   }
   files.close();
-  write_common(folder / "common.pt", options.iteration);
+  write_common(folder / "common.pt", options);
   write_file(folder / ".metadata", metadata_pickle(tensors, chunks));
   write_file(folder / "metadata.json",
              "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/file.h"
 #include "checkpoint/tensor_source.h"
@@ -11,6 +12,8 @@ namespace phx {
 
 struct TorchDistWriteOptions {
   int64_t iteration = 0;
+  // The run's arguments as a JSON object, which Megatron finds as its own `args`; empty: none.
+  std::string args = {};
   // A new .distcp begins when one has grown to this.
   int64_t file_bytes = int64_t{4} << 30;
 };
