@@ -137,7 +137,7 @@ void run(const Path& folder, int64_t megabytes) {
   // A step goes on meanwhile; its update waits for copies.
   const auto background = [&](double step) {
     return median([&] {
-      double stalled = seconds([&] { saver.begin(1, boxes(), {}); });
+      double stalled = seconds([&] { saver.begin(1, boxes(), {}, SaveMode::background); });
       std::this_thread::sleep_for(std::chrono::duration<double>(step));
       stalled += seconds([&] { saver.wait_for_copies(); });
       saver.wait();
