@@ -14,7 +14,7 @@ phx_room(models PLAIN DEPENDS transformer)
 phx_room(data DEPENDS core LINK phx::pcre2 phx::simdjson phx::utf8proc phx::sentencepiece
          phx::sentencepiece_train phx::zstd phx::zlib)
 phx_room(optim DEPENDS parallel)
-phx_room(checkpoint DEPENDS optim LINK phx::xxhash)
+phx_room(checkpoint DEPENDS optim LINK phx::xxhash phx::zlib)
 phx_room(convert PLAIN DEPENDS models checkpoint)
 phx_room(train PLAIN DEPENDS models optim data checkpoint convert)
 phx_room(verify PLAIN DEPENDS train)

@@ -46,10 +46,12 @@ const char* hint(int error_number) {
 
 // Big writes are cut, since Linux moves at most 2 GiB in one call.
 constexpr size_t kMaxWrite = size_t{1} << 30;
+constexpr size_t kLargeWrite = size_t{1} << 20;
 
-void write_all(const FileHandle& file, std::span<const std::byte> bytes, const Path& path) {
+void write_all(Disk& disk, const FileHandle& file, std::span<const std::byte> bytes,
+               const Path& path) {
   while (!bytes.empty()) {
-    const ssize_t n = ::write(file.get(), bytes.data(), std::min(bytes.size(), kMaxWrite));
+    const ssize_t n = disk.write(file.get(), bytes.data(), std::min(bytes.size(), kMaxWrite));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_file_error("write", path, errno);
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -62,15 +64,6 @@ FileHandle open_to_read(const Path& path, struct stat& info) {
   if (::fstat(file.get(), &info) != 0) throw_file_error("read", path, errno);
   if (S_ISDIR(info.st_mode)) throw_file_error("read", path, EISDIR);
   return file;
-}
-
-// A rename is on disk only once its folder is. Some network file systems refuse to sync a folder
-// (EINVAL); there is nothing more one could do about it there.
-void sync_folder_of(const Path& path) {
-  const Path folder = path.has_parent_path() ? path.parent_path() : Path(".");
-  FileHandle handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!handle.is_open()) throw_file_error("open folder", folder, errno);
-  if (::fsync(handle.get()) != 0 && errno != EINVAL) throw_file_error("sync folder", folder, errno);
 }
 
 }  // namespace
@@ -97,8 +90,8 @@ std::string read_file(const Path& path) {
   }
 }
 
-void write_file(const Path& path, std::string_view content) {
-  AtomicFile file(path);
+void write_file(const Path& path, std::string_view content, Disk& disk) {
+  AtomicFile file(path, disk);
   file.write(content);
   file.commit();
 }
@@ -107,6 +100,15 @@ void make_folder(const Path& path) {
   std::error_code code;
   std::filesystem::create_directories(path, code);
   if (code) throw_file_error("make folder", path, code.value());
+}
+
+// A rename is on disk only once its folder is. Some network file systems refuse to sync a folder
+// (EINVAL); there is nothing more one could do about it there.
+void sync_folder(const Path& folder, Disk& disk) {
+  FileHandle handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!handle.is_open()) throw_file_error("open folder", folder, errno);
+  if (disk.sync(handle.get()) != 0 && errno != EINVAL)
+    throw_file_error("sync folder", folder, errno);
 }
 
 FileHandle::FileHandle(FileHandle&& other) noexcept
@@ -124,7 +126,7 @@ int FileHandle::close() {
   return descriptor >= 0 && ::close(descriptor) != 0 ? errno : 0;
 }
 
-AtomicFile::AtomicFile(const Path& path) : path_(path) {
+AtomicFile::AtomicFile(const Path& path, Disk& disk) : path_(path), disk_(disk) {
   if (std::error_code code; std::filesystem::is_directory(path, code)) {
     throw_file_error("write", path, EISDIR);
   }
@@ -132,27 +134,33 @@ AtomicFile::AtomicFile(const Path& path) : path_(path) {
   for (int number = 0; !file_.is_open(); ++number) {
     temporary_ = path;
     temporary_ += str_cat(".tmp.", ::getpid(), ".", number);
-    file_ = FileHandle(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    file_ =
+        FileHandle(disk_.open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!file_.is_open() && errno != EEXIST) throw_file_error("create", path, errno);
   }
 }
 
 AtomicFile::~AtomicFile() {
-  if (file_.is_open()) ::unlink(temporary_.c_str());
+  if (file_.is_open()) disk_.remove(temporary_.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
   PHX_ASSERT(file_.is_open(), "written after commit: ", path_.native());
-  write_all(file_, bytes, path_);
+  write_all(disk_, file_, bytes, path_);
+  // Large files go out while they are written, so that the sync at the end has little left to do.
+  if (bytes.size() >= kLargeWrite)
+    disk_.start_writing_out(file_.get(), static_cast<off_t>(size_),
+                            static_cast<off_t>(bytes.size()));
   size_ += static_cast<int64_t>(bytes.size());
 }
 
 void AtomicFile::commit() {
   PHX_ASSERT(file_.is_open(), "committed twice: ", path_.native());
-  if (::fsync(file_.get()) != 0) throw_file_error("write", path_, errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_file_error("replace", path_, errno);
+  if (disk_.sync(file_.get()) != 0) throw_file_error("write", path_, errno);
+  if (disk_.rename(temporary_.c_str(), path_.c_str()) != 0)
+    throw_file_error("replace", path_, errno);
   if (const int error_number = file_.close()) throw_file_error("write", path_, error_number);
-  sync_folder_of(path_);
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : Path("."), disk_);
 }
 
 AppendFile::AppendFile(const Path& path)
@@ -160,7 +168,9 @@ AppendFile::AppendFile(const Path& path)
   if (!file_.is_open()) throw_file_error("append to", path, errno);
 }
 
-void AppendFile::write(std::string_view text) { write_all(file_, as_bytes(text), path_); }
+void AppendFile::write(std::string_view text) {
+  write_all(Disk::real(), file_, as_bytes(text), path_);
+}
 
 MappedFile::MappedFile(const Path& path) : path_(path) {
   struct stat info {};

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/disk.h"
+
 namespace phx {
 
 using Path = std::filesystem::path;
@@ -19,10 +21,13 @@ using Path = std::filesystem::path;
 std::string read_file(const Path& path);
 
 // The file is either the old one or the whole new one, even if the machine stops halfway.
-void write_file(const Path& path, std::string_view content);
+void write_file(const Path& path, std::string_view content, Disk& disk = Disk::real());
 
 // Makes the folder and those above it; no error when it is already there.
 void make_folder(const Path& path);
+
+// Names in this folder are on disk from here on.
+void sync_folder(const Path& folder, Disk& disk = Disk::real());
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -49,7 +54,7 @@ class FileHandle {
 // folder). Without a commit the temporary file goes away and `path` stays what it was.
 class AtomicFile {
  public:
-  explicit AtomicFile(const Path& path);
+  explicit AtomicFile(const Path& path, Disk& disk = Disk::real());
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
@@ -63,6 +68,7 @@ class AtomicFile {
 
  private:
   Path path_, temporary_;
+  Disk& disk_;
   FileHandle file_;
   int64_t size_ = 0;
 };

@@ -225,24 +225,22 @@ const SafetensorsFile::Tensor& SafetensorsFile::at(const std::string& name) cons
   return *tensor;
 }
 
-SafetensorsWriter::SafetensorsWriter(const Path& path, std::vector<SafetensorsEntry> entries,
-                                     const SafetensorsMetadata& metadata)
-    : file_(path), entries_(std::move(entries)) {
+std::string safetensors_header(const Path& path, std::span<const SafetensorsEntry> entries,
+                               const SafetensorsMetadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::set<std::string_view> names;
   int64_t offset = 0;
-  for (const SafetensorsEntry& entry : entries_) {
+  for (const SafetensorsEntry& entry : entries) {
     const std::string where = str_cat(path.native(), ": tensor \"", printable(entry.name), "\"");
     PHX_CHECK(entry.name != kMetadata, where, " has a name that the format keeps for itself");
     PHX_CHECK(names.insert(entry.name).second, where, " is given twice");
-    sizes_.push_back(byte_size(entry, where));
-    PHX_CHECK(offset <= std::numeric_limits<int64_t>::max() - sizes_.back(), where,
+    const int64_t size = byte_size(entry, where);
+    PHX_CHECK(offset <= std::numeric_limits<int64_t>::max() - size, where,
               " makes the file larger than 2^63 bytes");
-    const int64_t end = offset + sizes_.back();
     header[entry.name] = {
-        {"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {offset, end}}};
-    offset = end;
+        {"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {offset, offset + size}}};
+    offset += size;
   }
   std::string text;
   try {
@@ -255,8 +253,14 @@ SafetensorsWriter::SafetensorsWriter(const Path& path, std::vector<SafetensorsEn
             text.size(), " bytes, above the ", kMaxHeader,
             " that safetensors allows; spread the tensors over more files");
   const uint64_t length = text.size();
-  file_.write(std::as_bytes(std::span(&length, 1)));
-  file_.write(text);
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
+SafetensorsWriter::SafetensorsWriter(const Path& path, std::vector<SafetensorsEntry> entries,
+                                     const SafetensorsMetadata& metadata)
+    : file_(path), entries_(std::move(entries)) {
+  file_.write(safetensors_header(path, entries_, metadata));
+  for (const SafetensorsEntry& entry : entries_) sizes_.push_back(byte_size(entry, path.native()));
   skip_full_tensors();
 }
 

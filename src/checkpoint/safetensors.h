@@ -55,6 +55,11 @@ class SafetensorsFile {
   std::map<std::string, size_t> index_;
 };
 
+// The header of a file with these tensors in this order, its length in front: what stands before
+// the first tensor's byte. `path` names the file in errors.
+std::string safetensors_header(const Path& path, std::span<const SafetensorsEntry> entries,
+                               const SafetensorsMetadata& metadata = {});
+
 // Writes a file front to back: what it holds is said first, then the bytes of all tensors come in
 // that order, in pieces of any size. The file appears with `commit`, complete or not at all.
 class SafetensorsWriter {

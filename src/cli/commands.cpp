@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "base/options.h"
+#include "cli/convert_command.h"
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
 #include "cli/generate_command.h"
+#include "cli/inspect_command.h"
 #include "cli/launch_command.h"
 #include "cli/parse_args.h"
 #include "cli/plan_command.h"
@@ -53,7 +55,9 @@ std::span<const Command> commands() {
       {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
+      {"inspect", "look into a checkpoint: tensors, statistics, differences", run_inspect},
       {"generate", "sample text from a checkpoint", run_generate},
+      {"convert", "import from, export to, and compare with Hugging Face folders", run_convert},
       {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
   };
   return list;

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/one_file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/native_checkpoint.h"
 #include "cli/exit_codes.h"
 #include "cli/parse_args.h"
 #include "cli/pretrain_options.h"
@@ -54,16 +56,15 @@ struct GenerateOptions {
 
 // The model of a checkpoint, with its weights, for `length` positions.
 struct LoadedModel {
-  LoadedModel(const SafetensorsFile& file, const PretrainOptions& options, Device device,
+  LoadedModel(const TensorSource& source, const PretrainOptions& options, Device device,
               int64_t length)
       : model(options.model),
         store(model, device,
               {.dtype = model_dtype(options.train.precision()),
                .gradients = false,
                .initialize = false}) {
-    const std::vector<std::string> ignored = {"optimizer."};
     const FlatState weights{"", store.weights()};
-    load_checkpoint(file, store, std::span(&weights, 1), ignored);
+    load_parameters(source, store, {&weights, 1}, {.ignored = {"optimizer."}, .convert = true});
     model.prepare(device, store.weights().dtype(), length, /*micro_batch=*/1);
   }
   GptModel model;
@@ -127,11 +128,9 @@ int run_generate(std::span<const std::string> args) {
       options.step ? options.step : latest_checkpoint(options.load);
   PHX_CHECK(iteration.has_value(), "--load ", options.load,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
-  const SafetensorsFile file(checkpoint_file(options.load, *iteration));
-  PHX_CHECK(file.metadata().contains("options"), file.path().string(),
-            " does not say which model it holds");
+  const NativeCheckpoint checkpoint(find_checkpoint(options.load, *iteration));
   const PretrainOptions trained =
-      PretrainOptions::from_json(nlohmann::json::parse(file.metadata().at("options")));
+      PretrainOptions::from_json(nlohmann::json::parse(checkpoint.info("options")));
   PHX_CHECK(trained.model.vocab_size == ByteTokenizer::kVocabSize, "the model has a vocabulary of ",
             trained.model.vocab_size.value_or(0), "; generate decodes byte tokens only (",
             ByteTokenizer::kVocabSize, ")");
@@ -142,7 +141,7 @@ int run_generate(std::span<const std::string> args) {
   run.threads = options.threads;
   run.device = options.device;
   Runtime runtime(runtime_options(run));
-  LoadedModel loaded(file, trained, runtime.device(), length);
+  LoadedModel loaded(checkpoint, trained, runtime.device(), length);
   print_text(options, loaded);
   return kExitDone;
 }

@@ -136,7 +136,7 @@ std::span<const CatalogueGroup> run_catalogue() {
       // Checkpoints.
       {.kind = kImplied,
        .reason = "checkpoints have one format, without a layout",
-       .switches = "auto-detect-ckpt-format use-dist-ckpt async-save use-persistent-ckpt-worker "
+       .switches = "auto-detect-ckpt-format use-dist-ckpt use-persistent-ckpt-worker "
                    "async-ckpt-use-cpu-shm no-ckpt-fully-parallel-save ckpt-fully-parallel-save "
                    "ckpt-fully-parallel-load ckpt-assume-constant-structure "
                    "dist-ckpt-optim-fully-reshardable "
@@ -146,17 +146,13 @@ std::span<const CatalogueGroup> run_catalogue() {
                  "async-ckpt-io-priority ckpt-fully-parallel-save-process-group "
                  "ckpt-fully-parallel-load-process-group ckpt-pg-tensors-cache-path "
                  "dist-ckpt-strictness dist-ckpt-workers"},
-      {.kind = kRefused,
-       .reason = "checkpoints carry no checksums yet",
-       .hint = "leave it out",
-       .switches = "verify-integrity"},
       {.kind = kImplied,
-       .reason = "randomness has no state: it is a function of the seed and the iteration",
-       .switches = "no-save-rng no-load-rng disable-save-rng disable-load-rng"},
+       .reason = "every block of a checkpoint has a checksum, which is checked when it is read",
+       .switches = "verify-integrity"},
       {.kind = kRefused,
-       .reason = "options are not taken from checkpoints in this build",
-       .hint = "give the flags: a load fails with names when they do not fit",
-       .switches = "use-checkpoint-args use-mp-args-from-checkpoint-args "
+       .reason = "only the options of the model are taken from checkpoints",
+       .hint = "use --use-checkpoint-args, and give the others as flags",
+       .switches = "use-mp-args-from-checkpoint-args "
                    "no-use-tokenizer-model-from-checkpoint-args "
                    "use-tokenizer-model-from-checkpoint-args load-main-params-from-ckpt",
        .values = "override-ckpt-iteration"},

@@ -51,8 +51,6 @@ std::span<const LackingOption> lacking_options() {
       {"--null-tokenizer-pad-id", documents, leave,
        [](Options o) { return o.data.null_tokenizer_pad_id.has_value(); }},
 
-      {"--save-retain-interval", "every checkpoint is kept so far", leave,
-       [](Options o) { return o.train.save_retain_interval.has_value(); }},
       {"--log-params-norm", logs, leave, [](Options o) { return o.train.log_params_norm; }},
       {"--log-num-zeros-in-grad", logs, leave,
        [](Options o) { return o.train.log_num_zeros_in_grad; }},
@@ -63,17 +61,8 @@ std::span<const LackingOption> lacking_options() {
   return list;
 }
 
-Problems not_in_this_build(const PretrainOptions& options, int64_t world) {
+Problems not_in_this_build(const PretrainOptions& options) {
   Problems problems;
-  const auto checkpoint = [&](const char* flag, const std::string& folder) {
-    if (world == 1 || folder.empty()) return;
-    problems.push_back({ProblemKind::refused, flag,
-                        "checkpoints of several ranks are not written or read yet",
-                        "leave it out, or train on one rank"});
-  };
-  checkpoint("--save", options.train.save);
-  checkpoint("--load", options.train.load);
-  checkpoint("--pretrained-checkpoint", options.train.pretrained_checkpoint);
   for (const LackingOption& lacking : lacking_options()) {
     if (!lacking.is_set(options)) continue;
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});

@@ -17,9 +17,8 @@ struct LackingOption {
 };
 std::span<const LackingOption> lacking_options();  // those with one reason stand together
 
-// A refusal for each such option that is set, for a run of `world` ranks: an error of a run, a note
-// of --check-args.
-Problems not_in_this_build(const PretrainOptions& options, int64_t world = 1);
+// A refusal for each such option that is set: an error of a run, a note of --check-args.
+Problems not_in_this_build(const PretrainOptions& options);
 
 // "note: this build cannot run these yet: ..."; empty when there are none.
 std::string format_notes(const Problems& problems);

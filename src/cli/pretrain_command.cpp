@@ -19,7 +19,7 @@ int run_pretrain(std::span<const std::string> args) {
     return kExitDone;
   }
   const bool check_only = result.options.train.check_args;
-  const Problems lacking = not_in_this_build(result.options, result.world);
+  const Problems lacking = not_in_this_build(result.options);
   Problems problems = result.report.problems;
   if (!check_only) problems.insert(problems.end(), lacking.begin(), lacking.end());
   if (!problems.empty()) {

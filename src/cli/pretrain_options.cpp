@@ -5,9 +5,11 @@
 #include "base/error.h"
 #include "base/option_rules.h"
 #include "cli/megatron_catalogue.h"
+#include "convert/hf_model.h"
 #include "data/byte_tokenizer.h"
 #include "train/batch_schedule.h"
 #include "train/layout.h"
+#include "train/run_state.h"
 
 namespace phx {
 namespace {
@@ -179,6 +181,67 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
   }
 }
 
+// What the options of the model come from beside the flags.
+struct TakenOptions {
+  std::optional<Path> hf;  // the Hugging Face folder to load
+  bool over_flags = false;
+  nlohmann::json values = nlohmann::json::object();
+};
+
+// --use-checkpoint-args, or a Hugging Face folder: what the checkpoint says of the model and its
+// tokenizer, for the flags to win over. Only where --load and the checkpoint can be read; the run
+// says what is wrong otherwise.
+TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& set,
+                                  ParseReport& report) {
+  PretrainOptions given;
+  pretrain_option_set(given).parse(args);
+  TakenOptions taken;
+  for (const std::string& folder : {given.train.load, given.train.pretrained_checkpoint})
+    if (!taken.hf && !folder.empty() && is_hf_folder(folder)) taken.hf = folder;
+  const bool told = given.train.use_checkpoint_args && !given.train.load.empty();
+  if (!told && !taken.hf) return taken;
+  taken.over_flags = told && taken.hf;
+  nlohmann::json kept;
+  try {
+    kept = nlohmann::json::parse(
+        checkpoint_options(taken.hf.value_or(given.train.load), given.train.ckpt_step));
+  } catch (const std::exception& error) {
+    const std::string flag = told ? "use-checkpoint-args" : "load";
+    add(report.problems, flag, str_cat("--", flag, ": ", error.what()),
+        taken.hf ? "" : "check --load and --ckpt-step, or give the options of the model as flags");
+    return taken;
+  }
+  PretrainOptions names;
+  OptionSet model;
+  model.add("Model", names.model);
+  const nlohmann::json fields = model.json();
+  nlohmann::json& values = taken.values;
+  for (const auto& [key, unused] : fields.items())
+    if (kept.contains(key)) values[key] = kept[key];
+  for (const char* key : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"})
+    if (kept.contains(key)) values[key] = kept[key];
+  // Padding is made anew for this run's ranks where the vocabulary is known without it.
+  if (!values.value("vocab_size", nlohmann::json()).is_null()) values.erase("padded_vocab_size");
+  set.load_json(values, report);
+  return taken;
+}
+
+// Flags that contradict the config.json of the folder that weights are loaded from.
+void check_against_hf(const Path& folder, const TransformerConfig& model, ParseReport& report) {
+  for (const std::string& difference : function_differences(model, read_hf_config(folder).model))
+    add(report.problems, "load", str_cat(difference, " in ", (folder / "config.json").string()),
+        "leave the flag out, or add --use-checkpoint-args to take the folder's value");
+}
+
+void check_hf_export(const TransformerConfig& model, ParseReport& report) {
+  try {
+    family_for(model);
+  } catch (const Error& error) {
+    add(report.problems, "save-hf-interval", str_cat("--save-hf-interval: ", error.what()),
+        "leave it out");
+  }
+}
+
 }  // namespace
 
 OptionSet pretrain_option_set(PretrainOptions& options) {
@@ -204,8 +267,13 @@ std::vector<Rule> pretrain_rules() {
 ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world) {
   ParseResult result;
   OptionSet set = pretrain_option_set(result.options);
+  ParseReport before;
+  const TakenOptions taken = take_checkpoint_args(args, set, before);
   result.report = set.parse(args);
   if (result.report.help) return result;
+  result.report.problems.insert(result.report.problems.begin(), before.problems.begin(),
+                                before.problems.end());
+  if (taken.over_flags) set.load_json(taken.values, result.report);
   set.check(pretrain_rules(), result.report);
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
@@ -227,6 +295,8 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
       result.options.model.vocab_size = ByteTokenizer::kVocabSize;
     }
     result.options.model.resolve(result.options.parallel.tensor_model_parallel_size);
+    if (taken.hf) check_against_hf(*taken.hf, result.options.model, result.report);
+    if (result.options.train.save_hf_interval) check_hf_export(result.options.model, result.report);
     result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));
   }
   return result;

@@ -85,6 +85,9 @@ class Backend {
   virtual void wait(StreamName, const Fence&) {}
   virtual void synchronize(StreamName) {}
   virtual void wait_on_host(const Fence&) {}  // the host waits until the fence is passed
+  // A thread beside the runtime's own that copies from or to the device calls this first. It keeps
+  // to streams that nobody else uses meanwhile.
+  virtual void attach_thread() {}
   // Host memory that the device copies from and to without the host waiting (pinned on cuda).
   virtual std::shared_ptr<void> host_buffer(int64_t bytes);
   virtual void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;

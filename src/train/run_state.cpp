@@ -1,13 +1,20 @@
 #include "train/run_state.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/option_binder.h"
 #include "base/options.h"
-#include "checkpoint/one_file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/native_checkpoint.h"
+#include "checkpoint/saver.h"
+#include "convert/hf_model.h"
+#include "convert/megatron_model.h"
+#include "train/megatron_state.h"
 
 namespace phx {
 
@@ -50,18 +57,47 @@ RunState RunState::read(const nlohmann::json& values) {
 namespace {
 
 std::vector<FlatState> states_of(const Session& session, bool optimizer) {
-  std::vector<FlatState> states = {{"", const_cast<Session&>(session).store.weights()}};
+  std::vector<FlatState> states = {{"", session.store.weights()}};
   if (!optimizer) return states;
   for (const OptimizerState& state : session.optimizer.states())
-    states.push_back({str_cat("optimizer.", state.name, "."), state.flat});
+    states.push_back(
+        {str_cat("optimizer.", state.name, "."), state.flat, session.data_parallel.owned()});
   return states;
+}
+
+// The tensors of all ranks under the states' prefixes, from a model that has no memory.
+TensorInfos model_tensors(const TransformerConfig& config, std::span<const FlatState> states) {
+  GptModel whole(config);
+  TensorInfos infos;
+  whole.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    const auto dims = parameter.spec().global_shape.dims();
+    for (const FlatState& state : states)
+      infos[state.prefix + name] = {state.flat.dtype(), {dims.begin(), dims.end()}};
+  });
+  return infos;
+}
+
+// Rank 0's number on all ranks: they decide alike, whatever each of them sees of a file system.
+int64_t agreed(const Session& session, int64_t number) {
+  if (session.mesh.world() == nullptr) return number;
+  const Device device = session.store.weights().device();
+  const Tensor value = from_ints(std::span(&number, 1), {1}, DType::i64, device);
+  session.mesh.world()->broadcast(value, 0, device.runtime().stream(StreamName::compute));
+  copy_to_host(value, &number);
+  return number;
+}
+
+std::string file_hash(const Path& path) {
+  return str_cat("xxh3:", xxh3(as_bytes(read_file(path))));
 }
 
 // Fields of the model that may differ between two runs of the same weights: they change what is
 // trained on, or how, but not which function the weights are.
-const std::set<std::string> kMayDiffer = {"seq_length",        "max_position_embeddings",
-                                          "attention_dropout", "hidden_dropout",
-                                          "init_method_std",   "embedding_init_method_std"};
+const std::set<std::string> kMayDiffer = {"seq_length", "max_position_embeddings",
+                                          "attention_dropout", "hidden_dropout", "init_method_std",
+                                          "embedding_init_method_std",
+                                          // Padding depends on the ranks, and is not saved.
+                                          "padded_vocab_size", "make_vocab_size_divisible_by"};
 
 std::string text_of(const nlohmann::json& value) {
   return value.is_null() ? "unset" : value.dump();
@@ -69,9 +105,9 @@ std::string text_of(const nlohmann::json& value) {
 
 // A resumed run should be the run that was saved: the model must be the same, and so must the
 // schedules unless the command line is told to win.
-void compare_options(const SafetensorsFile& file, const RunConfig& config, bool weights_only) {
-  const auto found = file.metadata().find("options");
-  if (found == file.metadata().end() || config.json.empty()) return;
+void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool weights_only) {
+  const auto found = file.manifest().info.find("options");
+  if (found == file.manifest().info.end() || config.json.empty()) return;
   const auto before = nlohmann::json::parse(found->second),
              now = nlohmann::json::parse(config.json);
   TransformerConfig model;
@@ -115,46 +151,248 @@ void compare_options(const SafetensorsFile& file, const RunConfig& config, bool 
 
 }  // namespace
 
-void save_session(const Path& folder, const Session& session, const RunState& state) {
-  save_checkpoint(
-      folder, state.iteration, session.store, states_of(session, session.config.train.save_optim),
-      {{"format", "phalanx-1"}, {"options", session.config.json}, {"state", state.to_json()}});
+std::vector<LocalBox> boxes_to_save(const Session& session) {
+  const Mesh& mesh = session.mesh;
+  const DataParallel& data = session.data_parallel;
+  const auto picked = [&](const Parameter& parameter) {
+    const bool first_holder = parameter.spec().replica == Replica::cut || mesh.tp_rank() == 0;
+    return first_holder && parameter.tied() != Parameter::Tied::copy;
+  };
+  const FlatRange share = share_of(session.store, data.rank(), data.size());
+  const FlatRange all = session.store.all();
+  std::vector<LocalBox> boxes;
+  for (const FlatState& state : states_of(session, session.config.train.save_optim)) {
+    // What a sharded optimizer holds is this rank's alone.
+    const bool own = !state.prefix.empty() && data.sharded();
+    const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
+    boxes.insert(boxes.end(), more.begin(), more.end());
+  }
+  return boxes;
 }
+
+CheckpointInfo info_to_save(const Session& session, const RunState& state) {
+  const RunConfig& config = session.config;
+  const AxisSizes& sizes = session.mesh.sizes();
+  CheckpointInfo info{{"state", state.to_json()}};
+  if (!config.json.empty()) info["options"] = config.json;
+  if (config.train.save_rng) info["rng"] = nlohmann::json{{"seed", config.train.seed}}.dump();
+  nlohmann::json tokenizer{{"type", config.data.tokenizer_type}};
+  for (const std::string& file :
+       {config.data.tokenizer_model, config.data.vocab_file, config.data.merge_file})
+    if (!file.empty() && std::filesystem::is_regular_file(file))
+      tokenizer["files"][Path(file).filename().string()] = file_hash(file);
+  info["tokenizer"] = tokenizer.dump();
+  info["data"] = nlohmann::json{{"description", session.data_description}}.dump();
+  // For the curious: nothing reads it.
+  info["written_by"] = nlohmann::json{
+      {"world", session.mesh.size()},
+      {"tp", sizes.tp},
+      {"pp", sizes.pp},
+      {"dp", sizes.dp}}.dump();
+  return info;
+}
+
+void save_session(const Path& folder, const Session& session, const RunState& state) {
+  CheckpointSaver saver({.folder = folder, .world = session.mesh.world()});
+  saver.begin(state.iteration, boxes_to_save(session), info_to_save(session, state));
+  saver.wait();
+}
+
+Path hf_folder_of(const Path& save, int64_t iteration) {
+  return save / "hf" / iteration_name(iteration);
+}
+
+namespace {
+
+std::optional<Path> companions_of(const RunConfig& config) {
+  for (const std::string& folder : {config.train.load, config.train.pretrained_checkpoint})
+    if (!folder.empty() && is_hf_folder(folder)) return folder;
+  for (const std::string& folder :
+       {config.train.save, config.train.load, config.train.pretrained_checkpoint})
+    if (!folder.empty() && std::filesystem::exists(kept_companions(folder)))
+      return kept_companions(folder);
+  const Path tokenizer = config.data.tokenizer_model;
+  if (tokenizer.empty()) return std::nullopt;
+  return std::filesystem::is_directory(tokenizer) ? tokenizer : tokenizer.parent_path();
+}
+
+}  // namespace
+
+void export_session(const Path& folder, const RunConfig& config, int64_t iteration) {
+  export_hf(folder,
+            std::make_shared<NativeCheckpoint>(checkpoint_path(config.train.save, iteration)),
+            {.model = config.model, .companions = companions_of(config), .replace = true});
+}
+
+namespace {
+
+struct Found {
+  Path folder;
+  int64_t iteration = 0;
+  bool finetune = false;
+  bool hf = false;  // a Hugging Face folder: weights, and no iterations
+  bool megatron = false;
+};
+
+std::optional<int64_t> newest_valid(const Path& folder) {
+  std::vector<std::string> why_not;
+  const std::optional<int64_t> iteration = newest_valid_checkpoint(folder, why_not);
+  for (const std::string& why : why_not) log_warning(str_cat("--load-newest-valid: ", why));
+  PHX_CHECK(iteration || why_not.empty(), "--load-newest-valid: none of the ", why_not.size(),
+            " checkpoints in ", folder.string(), " is whole");
+  if (iteration && !why_not.empty())
+    log_warning(str_cat("--load-newest-valid: falling back to ",
+                        checkpoint_path(folder, *iteration).string()));
+  return iteration;
+}
+
+// What rank 0 finds, on all ranks.
+std::optional<Found> find(const Session& session) {
+  const TrainConfig& train = session.config.train;
+  constexpr int64_t kNone = -1;
+  const auto look = [&](const std::function<std::optional<int64_t>()>& looks) {
+    const int64_t own = session.mesh.rank() == 0 ? looks().value_or(kNone) : kNone;
+    const int64_t iteration = agreed(session, own);
+    return iteration == kNone ? std::nullopt : std::optional(iteration);
+  };
+  const auto is_hf = [&](const std::string& folder) {
+    return !folder.empty() &&
+           agreed(session, session.mesh.rank() == 0 && is_hf_folder(folder) ? 1 : 0) != 0;
+  };
+  if (is_hf(train.load)) return Found{train.load, 0, /*finetune=*/true, /*hf=*/true};
+  const auto is_megatron = [&](const std::string& folder, std::optional<int64_t> step) {
+    const bool own =
+        session.mesh.rank() == 0 && !folder.empty() && is_megatron_folder(folder, step);
+    return agreed(session, own ? 1 : 0) != 0;
+  };
+  if (is_megatron(train.load, train.ckpt_step))
+    return Found{train.load, 0, train.finetune, /*hf=*/false, /*megatron=*/true};
+  if (!train.load.empty()) {
+    const std::optional<int64_t> iteration = look([&]() -> std::optional<int64_t> {
+      if (train.ckpt_step) return train.ckpt_step;
+      return train.load_newest_valid ? newest_valid(train.load) : latest_checkpoint(train.load);
+    });
+    if (iteration) return Found{train.load, *iteration, train.finetune};
+  }
+  if (is_hf(train.pretrained_checkpoint))
+    return Found{train.pretrained_checkpoint, 0, /*finetune=*/true, /*hf=*/true};
+  if (is_megatron(train.pretrained_checkpoint, {}))
+    return Found{train.pretrained_checkpoint, 0, /*finetune=*/true, /*hf=*/false,
+                 /*megatron=*/true};
+  if (!train.pretrained_checkpoint.empty()) {
+    const std::optional<int64_t> iteration =
+        look([&] { return latest_checkpoint(train.pretrained_checkpoint); });
+    PHX_CHECK(iteration, "--pretrained-checkpoint ", train.pretrained_checkpoint,
+              " holds no checkpoint");
+    return Found{train.pretrained_checkpoint, *iteration, /*finetune=*/true};
+  }
+  PHX_CHECK(train.load.empty() || !train.exit_on_missing_checkpoint, "--load ", train.load,
+            " holds no checkpoint, and --exit-on-missing-checkpoint was given");
+  return std::nullopt;
+}
+
+void compare_seed(const NativeCheckpoint& file, const TrainConfig& train) {
+  const auto found = file.manifest().info.find("rng");
+  if (found == file.manifest().info.end() || !train.load_rng) return;
+  const int64_t seed = nlohmann::json::parse(found->second).value("seed", train.seed);
+  PHX_CHECK(seed == train.seed, file.path().string(), " was made with --seed ", seed,
+            ", and --seed ", train.seed, " is given now: the run would not be the same any more",
+            "\n  hint: --seed ", seed, ", or --no-load-rng to go on with another one");
+}
+
+Loaded load_hf(Session& session, const Path& folder) {
+  const HfModel hf(folder);
+  const std::vector<std::string> differences =
+      function_differences(hf.config.model, session.config.model);
+  std::string text;
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  PHX_CHECK(differences.empty(), folder.string(),
+            " is another model than the options say (there and here):", text);
+  const std::vector<FlatState> states = states_of(session, /*optimizer=*/false);
+  const TensorInfos model = model_tensors(session.config.model, states);
+  Loaded loaded{.state = {}, .path = folder, .report = {}};
+  loaded.report = load_parameters(*hf.tensors, session.store, states,
+                                  {.ignored = {}, .convert = true, .model = &model});
+  session.optimizer.masters_from_weights();
+  return loaded;
+}
+
+// Megatron's torch_dist or torch. Where all of the optimizer's state is there and the counters are
+// known, the run goes on where Megatron's stood; else the weights begin a new one.
+Loaded load_megatron(Session& session, const Found& found) {
+  const TrainConfig& train = session.config.train;
+  const std::optional<int64_t> step = found.finetune ? std::nullopt : train.ckpt_step;
+  const MegatronModel megatron(found.folder, step, session.config.model.vocab_size.value_or(0));
+  Loaded loaded{.state = {}, .path = megatron.path, .report = {}};
+  if (!found.finetune) loaded.state = megatron_run_state(megatron.common_json);
+  const bool optimizer =
+      loaded.state && megatron.has_optimizer && train.load_optim && !train.skip_train;
+  const std::vector<FlatState> states = states_of(session, optimizer);
+  const TensorInfos model = model_tensors(session.config.model, states);
+  loaded.report = load_parameters(optimizer ? *megatron.tensors : *megatron.weights, session.store,
+                                  states, {.ignored = {}, .convert = !optimizer, .model = &model});
+  if (session.mesh.rank() == 0)
+    for (const std::string& note : megatron.notes) log_warning(str_cat("--load: ", note));
+  if (optimizer) return loaded;
+  session.optimizer.masters_from_weights();
+  if (loaded.state) loaded.state->updates = 0;
+  return loaded;
+}
+
+}  // namespace
 
 std::optional<Loaded> load_session(Session& session) {
   const TrainConfig& train = session.config.train;
-  Path folder = train.load;
-  bool finetune = train.finetune;
-  std::optional<int64_t> iteration;
-  if (!folder.empty()) iteration = train.ckpt_step ? train.ckpt_step : latest_checkpoint(folder);
-  if (!iteration && !train.pretrained_checkpoint.empty()) {
-    folder = train.pretrained_checkpoint;
-    iteration = latest_checkpoint(folder);
-    finetune = true;
-    PHX_CHECK(iteration.has_value(), "--pretrained-checkpoint ", folder.string(),
-              " holds no checkpoint");
-  }
-  if (!iteration) {
-    PHX_CHECK(train.load.empty() || !train.exit_on_missing_checkpoint, "--load ", train.load,
-              " holds no checkpoint, and --exit-on-missing-checkpoint was given");
-    return std::nullopt;
-  }
-  const SafetensorsFile file(checkpoint_file(folder, *iteration));
+  const std::optional<Found> found = find(session);
+  if (!found) return std::nullopt;
+  if (found->hf) return load_hf(session, found->folder);
+  if (found->megatron) return load_megatron(session, *found);
+  const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration));
+  // One that was converted from elsewhere holds weights, and has no iteration to go on from.
+  const bool finetune = found->finetune || !file.manifest().info.contains("state");
   compare_options(file, session.config, finetune);
+  if (!finetune) compare_seed(file, train);
   const bool optimizer = train.load_optim && !finetune && !train.skip_train;
-  const std::vector<std::string> ignored = {"optimizer."};
-  load_checkpoint(file, session.store, states_of(session, optimizer),
-                  optimizer ? std::span<const std::string>() : ignored);
+  const std::vector<FlatState> states = states_of(session, optimizer);
+  const TensorInfos model = model_tensors(session.config.model, states);
+  LoadOptions options{.ignored = {}, .convert = !optimizer, .model = &model};
+  if (!optimizer) options.ignored = {"optimizer."};
+  Loaded loaded{.state = {}, .path = file.path(), .report = {}};
+  loaded.report = load_parameters(file, session.store, states, options);
   if (!optimizer) session.optimizer.masters_from_weights();
-  Loaded loaded{.state = {}, .file = file.path()};
   if (!finetune) {
-    const auto& metadata = file.metadata();
-    PHX_CHECK(metadata.contains("state"), file.path().string(),
-              " has no training state in its metadata");
-    loaded.state = RunState::from_json(metadata.at("state"));
+    loaded.state = RunState::from_json(file.info("state"));
     if (!optimizer) loaded.state->updates = 0;
   }
   return loaded;
+}
+
+namespace {
+
+// The model, and the tokenizer beside it.
+std::string hf_options(const Path& folder) {
+  TransformerConfig model = read_hf_config(folder).model;
+  OptionSet fields;
+  fields.add("Model", model);
+  nlohmann::json options = fields.json();
+  // How long sequences are is the run's choice; only the positions end somewhere.
+  options.erase("seq_length");
+  if (std::filesystem::exists(folder / "tokenizer.json")) {
+    options["tokenizer_type"] = "HuggingFaceTokenizer";
+    options["tokenizer_model"] = folder.string();
+  }
+  return options.dump();
+}
+
+}  // namespace
+
+std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration) {
+  if (is_hf_folder(folder)) return hf_options(folder);
+  if (is_megatron_folder(folder, iteration))
+    return MegatronModel(folder, iteration).options().dump();
+  if (!iteration) iteration = latest_checkpoint(folder);
+  PHX_CHECK(iteration, folder.string(), " holds no checkpoint");
+  return NativeCheckpoint(find_checkpoint(folder, *iteration)).info("options");
 }
 
 }  // namespace phx

@@ -5,8 +5,11 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/manifest.h"
 #include "optim/loss_scaler.h"
 #include "train/session.h"
 
@@ -26,14 +29,30 @@ struct RunState {
   static RunState read(const nlohmann::json& values);
 };
 
+// What a rank of the session writes into a checkpoint: of what several ranks hold, each its share.
+std::vector<LocalBox> boxes_to_save(const Session& session);
+// What a checkpoint says beside its tensors.
+CheckpointInfo info_to_save(const Session& session, const RunState& state);
+
+// All of it and at once, on every rank of the session; a run saves through its Trainer.
 void save_session(const Path& folder, const Session& session, const RunState& state);
 
-// Loads what the train config asks for (--load, --ckpt-step, --finetune, --no-load-optim). Nothing
-// if there is no checkpoint to load and none is demanded.
+// SAVE/hf/iter_%07d; and the checkpoint of that iteration as a Hugging Face folder there. The
+// tokenizer comes from the folder that the weights began from, or from where --tokenizer-model is.
+Path hf_folder_of(const Path& save, int64_t iteration);
+void export_session(const Path& folder, const RunConfig& config, int64_t iteration);
+
+// Loads what the train config asks for (--load, --ckpt-step, --finetune, --no-load-optim), under
+// any layout. Nothing if there is no checkpoint to load and none is demanded. On every rank.
 struct Loaded {
   std::optional<RunState> state;  // none: only weights were taken, the run begins at iteration 0
-  Path file;
+  Path path;
+  LoadReport report;
 };
 std::optional<Loaded> load_session(Session& session);
+
+// The options of a checkpoint as JSON, for --use-checkpoint-args: of --ckpt-step, or the newest. Of
+// a Hugging Face folder those of the model and its tokenizer.
+std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration);
 
 }  // namespace phx

@@ -102,8 +102,13 @@ std::vector<Rule> train_rules() {
        check_recompute},
       requires_option("save", "save-interval", "it says how often"),
       divides("save-interval", "save-retain-interval"),
+      requires_option("save-hf-interval", "save", "they are made of its checkpoints"),
+      divides("save-interval", "save-hf-interval"),
       requires_option("ckpt-step", "load", "it says where to look"),
       requires_option("exit-on-missing-checkpoint", "load", "it says where to look"),
+      requires_option("load-newest-valid", "load", "it says where to look"),
+      excludes("load-newest-valid", "ckpt-step", "one of them says which"),
+      requires_option("use-checkpoint-args", "load", "it says where to look"),
       {"--device cuda computes in bf16, fp16 or fp32",
        [](const OptionSet& options, Problems& problems) {
          if (!options.active("fp64") || options.at("device").get() != "cuda") return;

@@ -72,12 +72,19 @@ struct TrainConfig {
   std::string load;
   std::optional<int64_t> save_interval;
   std::optional<int64_t> save_retain_interval;
+  std::optional<int64_t> save_hf_interval;
+  bool async_save = false;
+  int64_t save_buffer_mib = 2048;
   bool save_optim = true;
   bool load_optim = true;
+  bool save_rng = true;
+  bool load_rng = true;
   bool finetune = false;
   std::string pretrained_checkpoint;
   std::optional<int64_t> ckpt_step;
   bool exit_on_missing_checkpoint = false;
+  bool load_newest_valid = false;
+  bool use_checkpoint_args = false;
 
   Precision precision() const;
   // What every iteration's batch follows from; Megatron's default is one micro-batch a rank.

@@ -78,8 +78,16 @@ void TrainConfig::each(Field&& field) {
         Alias{"persistent-save-interval"});
   field("save-retain-interval", save_retain_interval,
         "keep only checkpoints at multiples of this, and the newest", Positive{});
+  field("save-hf-interval", save_hf_interval,
+        "also write checkpoints at multiples of this as Hugging Face folders, under SAVE/hf",
+        Positive{}, Own{});
+  field("async-save", async_save, "write checkpoints in the background, while training goes on");
+  field("save-buffer-mib", save_buffer_mib,
+        "host memory of a rank that checkpoints go through, in MiB", InRange{16, 1 << 24}, Own{});
   field("save-optim", save_optim, "save weights only");
   field("load-optim", load_optim, "load weights and iteration only");
+  field("save-rng", save_rng, "leave the seed out of checkpoints");
+  field("load-rng", load_rng, "go on with another --seed than the checkpoint's");
   field("finetune", finetune, "load weights only and start at iteration 0");
   field("pretrained-checkpoint", pretrained_checkpoint,
         "weights to start from when --load holds no checkpoint");
@@ -87,6 +95,10 @@ void TrainConfig::each(Field&& field) {
         DefaultIs{"the newest"});
   field("exit-on-missing-checkpoint", exit_on_missing_checkpoint,
         "fail when --load holds no checkpoint, instead of starting anew");
+  field("load-newest-valid", load_newest_valid,
+        "verify checkpoints, and load the newest one that is whole", Own{});
+  field("use-checkpoint-args", use_checkpoint_args,
+        "take the options of the model that are not given from the checkpoint");
 }
 
 }  // namespace phx

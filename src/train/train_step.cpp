@@ -96,6 +96,7 @@ void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
   if (parts_.mesh.world() != nullptr)
     parts_.mesh.world()->all_reduce(scalars_.rank_sums(), runtime.stream(StreamName::compute));
   parts_.data_parallel.wait_for_weights();
+  if (settings.before_update) settings.before_update();
   parts_.optimizer.update(scalars_, settings.sticky_skip);
   parts_.data_parallel.gather_weights();
   scalars_.publish();

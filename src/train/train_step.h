@@ -31,6 +31,9 @@ struct StepSettings {
   double loss_scale = 1;
   bool sticky_skip = true;
   double stop_vote = 0;  // of this rank; every rank hears the sum with the step's results
+  // Called when everything but the update is enqueued: weights and optimizer state change from here
+  // on, and a copy of them that is under way is waited for.
+  std::function<void()> before_update = {};
 };
 
 // What a step works with.

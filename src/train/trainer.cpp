@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "checkpoint/one_file.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "train/log_line.h"
 #include "train/memory_table.h"
 
@@ -36,7 +36,8 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
           session.config.optim, session.config.train.iterations(session.batch_schedule),
           [&](int64_t iterations) { return session.batch_schedule.after(0, iterations); })),
       scaler_(session.config.optim, session.config.train.precision() == Precision::fp16),
-      iterations_(session.config.train.iterations(session.batch_schedule)) {
+      iterations_(session.config.train.iterations(session.batch_schedule)),
+      disk_(*options.disk) {
   if (options.catches_signals) signals_.emplace();
   state_.scaler = scaler_.state();
   load();
@@ -55,21 +56,24 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
 void Trainer::load() {
   const std::optional<Loaded> loaded = load_session(session_);
   if (!loaded) {
-    if (!config_.load.empty())
+    if (!config_.load.empty() && speaks())
       log_warning(
           str_cat("--load ", config_.load, " holds no checkpoint: starting from initial weights"));
     return;
   }
-  loaded_file_ = loaded->file;
+  loaded_path_ = loaded->path;
+  const std::string tensors =
+      str_cat(loaded->report.tensors, " of ", loaded->report.tensors, " tensors");
   if (!loaded->state) {
-    terminal_.print(str_cat("loaded the weights of ", loaded->file.string()));
+    terminal_.print(str_cat("loaded the weights of ", loaded->path.string(), ", ", tensors));
     return;
   }
   state_ = *loaded->state;
   scaler_.restore(state_.scaler);
-  if (saves() && loaded->file == checkpoint_file(config_.save, state_.iteration))
+  if (saves() && loaded->path == checkpoint_path(config_.save, state_.iteration))
     last_saved_ = state_.iteration;
-  terminal_.print(str_cat("loaded ", loaded->file.string(), ", iteration ", state_.iteration));
+  terminal_.print(
+      str_cat("loaded ", loaded->path.string(), ", iteration ", state_.iteration, ", ", tensors));
 }
 
 RunEnd Trainer::run() {
@@ -97,6 +101,7 @@ RunEnd Trainer::run() {
     collect_until(saves_now || validates_now || reports_now || (alone() && caught() != 0) ? 0
                                                                                           : ahead);
     update_bar();
+    if (saver_) say_saved(saver_->poll());
     if (reports_now) report();
     if (i == 1 + first || i == 4 + first)
       say_memory();  // the first step, and when the arena is in use
@@ -110,6 +115,7 @@ RunEnd Trainer::run() {
   collect_until(0);
   bar_.reset();
   if (saves() && last_saved_ != state_.iteration) save();
+  finish_save();
   if (!end && evaluates()) {
     validate(session_.valid_batches, "on validation set");
     if (session_.test_batches) validate(session_.test_batches, "on test set");
@@ -134,7 +140,10 @@ void Trainer::iterate() {
        .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
        .loss_scale = scaler_.scale(),
        .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
-       .stop_vote = stop_vote()});
+       .stop_vote = stop_vote(),
+       .before_update = [this] {
+         if (saver_) saver_->wait_for_copies();
+       }});
   ++enqueued_;
 }
 
@@ -195,10 +204,11 @@ void Trainer::stop_on_nonfinite(const StepResults& results) {
       trained ? "nothing was saved (no --save)" : "there was no good iteration in this run";
   if (trained && saves()) {
     if (last_saved_ != state_.iteration) save();
+    finish_save();
     kept = str_cat("the last good state is iteration ", state_.iteration, ", saved in ",
-                   checkpoint_file(config_.save, state_.iteration).string());
-  } else if (!loaded_file_.empty()) {
-    kept += str_cat("; it began from ", loaded_file_.string());
+                   checkpoint_path(config_.save, state_.iteration).string());
+  } else if (!loaded_path_.empty()) {
+    kept += str_cat("; it began from ", loaded_path_.string());
   }
   throw_error(str_cat("iteration ", state_.iteration + 1, ": the loss is ", loss,
                       " and the gradient norm ", results.grad_norm,
@@ -293,9 +303,44 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
 }
 
 void Trainer::save() {
-  save_session(config_.save, session_, state_);
+  session_.data_parallel.wait_for_weights();
+  if (!saver_)
+    saver_.emplace(SaverOptions{.folder = config_.save,
+                                .world = session_.mesh.world(),
+                                .ring_bytes = config_.save_buffer_mib << 20,
+                                .retain_interval = config_.save_retain_interval,
+                                .disk = &disk_});
+  finish_save();
+  saver_->begin(state_.iteration, boxes_to_save(session_), info_to_save(session_, state_),
+                config_.async_save ? SaveMode::background : SaveMode::waiting);
   last_saved_ = state_.iteration;
-  terminal_.print(str_cat("saved ", checkpoint_file(config_.save, state_.iteration).string()));
+  const bool hf = config_.save_hf_interval && state_.iteration % *config_.save_hf_interval == 0;
+  if (!config_.async_save || hf) finish_save();
+  if (hf) save_hf();
+}
+
+// From the files, so that it does not matter which rank holds what.
+void Trainer::save_hf() {
+  if (!speaks()) return;
+  const auto start = Clock::now();
+  const Path folder = hf_folder_of(config_.save, state_.iteration);
+  export_session(folder, session_.config, state_.iteration);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  terminal_.print(str_cat("wrote ", folder.string(), " in ", format_duration(seconds)));
+}
+
+void Trainer::finish_save() {
+  if (saver_) say_saved(saver_->wait());
+}
+
+void Trainer::say_saved(const std::optional<SaveReport>& report) {
+  if (!report) return;
+  const std::string took = format_duration(report->seconds);
+  terminal_.print(str_cat("saved ", report->path.string(), ": ", format_bytes(report->bytes),
+                          " a rank in ", took,
+                          config_.async_save ? str_cat(" in the background; the loop stalled for ",
+                                                       format_duration(report->stall_seconds))
+                                             : ""));
 }
 
 bool Trainer::out_of_time() const {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/terminal.h"
+#include "checkpoint/saver.h"
 #include "optim/schedule.h"
 #include "train/iteration_report.h"
 #include "train/metrics.h"
@@ -21,6 +22,7 @@ enum class RunEnd { finished, stopped_by_signal, stopped_early };
 struct TrainerOptions {
   // Whether this rank catches the process's signals: every process does, on one of its ranks.
   bool catches_signals = true;
+  Disk* disk = &Disk::real();  // that checkpoints are written to
 };
 
 // One rank's loop. Ranks decide alike: what they decide by is the same on all of them, or was
@@ -49,7 +51,10 @@ class Trainer {
   void validate(std::optional<BatchLoader>& batches, const std::string& where);
   bool evaluates() const { return config_.eval_interval.has_value() && config_.eval_iters > 0; }
   bool saves() const { return !session_.config.train.save.empty(); }
-  void save();
+  void save();         // returns when the checkpoint is there, or with --async-save at once
+  void finish_save();  // a checkpoint that is being written is there
+  void save_hf();      // the checkpoint just saved, as a Hugging Face folder
+  void say_saved(const std::optional<SaveReport>& report);
   std::optional<RunEnd> time_to_stop();
   void say_memory();
   void say_divergence();
@@ -87,7 +92,9 @@ class Trainer {
   double last_loss_ = 0, last_grad_norm_ = 0, tokens_per_second_ = 0;
   int64_t last_good_ = 0;  // iteration of this run whose update was made; 0: none yet
   int64_t said_diverged_ = 0;
-  Path loaded_file_;
+  Path loaded_path_;
+  Disk& disk_;
+  std::optional<CheckpointSaver> saver_;
 };
 
 // FLOP/s that the device could do in the model's precision, if known; on a CPU measured for a

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/file.h"
-#include "checkpoint/one_file.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "support/temp_folder.h"

@@ -10,7 +10,7 @@
 
 #include "base/option_binder.h"
 #include "base/options.h"
-#include "checkpoint/one_file.h"
+#include "checkpoint/parameter_boxes.h"
 #include "checkpoint/safetensors.h"
 #include "support/gradients.h"
 #include "train/session.h"

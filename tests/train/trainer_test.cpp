@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/one_file.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
@@ -267,7 +267,7 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndNamesTheLastGoodState) {
   EXPECT_NE(message.find("the last good state is iteration"), std::string::npos) << message;
   const auto saved = latest_checkpoint(folder.path());
   ASSERT_TRUE(saved.has_value());
-  EXPECT_NE(message.find(checkpoint_file(folder.path(), *saved).string()), std::string::npos)
+  EXPECT_NE(message.find(checkpoint_path(folder.path(), *saved).string()), std::string::npos)
       << message;
 }
 

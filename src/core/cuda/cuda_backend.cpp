@@ -73,6 +73,7 @@ class CudaBackend : public Backend {
   }
   void synchronize(StreamName name) override { PHX_CUDA_CHECK(cudaStreamSynchronize(get(name))); }
 
+  void attach_thread() override { PHX_CUDA_CHECK(cudaSetDevice(ordinal_)); }
   void wait_on_host(const Fence& fence) override {
     if (fence.event)
       PHX_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(fence.event.get())));

@@ -1,0 +1,192 @@
+// How fast checkpoints are saved and loaded, beside a plain large write and read of the same bytes
+// on the same disk; how long a background save holds up the caller; how much memory a load takes.
+//
+//   bench_checkpoint_io [FOLDER] [MEGABYTES]
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/native_checkpoint.h"
+#include "checkpoint/saver.h"
+#include "nn/parameter_store.h"
+
+namespace phx {
+namespace {
+
+constexpr int kRounds = 5;
+
+double seconds(const std::function<void()>& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The median of some rounds: a disk that others use too is uneven.
+double median(const std::function<double()>& round) {
+  std::vector<double> times;
+  for (int i = 0; i < kRounds; ++i) times.push_back(round());
+  std::sort(times.begin(), times.end());
+  return times[kRounds / 2];
+}
+
+// Layers of a model with 1024 hidden units, as bytes allow.
+class Layers : public Module {
+ public:
+  explicit Layers(int64_t elements) {
+    const int64_t per_layer = 4 * 1024 * 1024 + 3 * 1024 * 2816;
+    for (int64_t i = 0; i < std::max<int64_t>(elements / per_layer, 1); ++i) {
+      const std::string layer = "decoder.layers." + std::to_string(i);
+      add(layer + ".qkv", {3072, 1024});
+      add(layer + ".proj", {1024, 1024});
+      add(layer + ".fc1", {5632, 1024});
+      add(layer + ".fc2", {1024, 2816});
+      add(layer + ".norm", {1024});
+    }
+  }
+
+ private:
+  void add(const std::string& name, const Shape& shape) {
+    parameters_.push_back(std::make_unique<Parameter>(whole(shape, Init::constant(1))));
+    add_parameter(name.c_str(), *parameters_.back());
+  }
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+};
+
+void drop_cached(const Path& path) {  // so that the next read comes from the disk
+  const FileHandle file(::open(path.c_str(), O_RDONLY));
+  ::fsync(file.get());
+  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+int64_t resident_peak() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
+  return 0;
+}
+
+void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+constexpr size_t kPlainWrite = 8 << 20;
+
+double plain_write(const Path& path, std::span<const std::byte> bytes) {
+  return seconds([&] {
+    AtomicFile file(path);
+    for (size_t at = 0; at < bytes.size(); at += kPlainWrite)
+      file.write(bytes.subspan(at, std::min(kPlainWrite, bytes.size() - at)));
+    file.commit();
+  });
+}
+
+double plain_read(const Path& path, std::span<std::byte> into) {
+  return seconds([&] {
+    const FileHandle file(::open(path.c_str(), O_RDONLY));
+    for (size_t at = 0; at < into.size();) {
+      const ssize_t n =
+          ::pread(file.get(), into.data() + at, std::min(kPlainWrite, into.size() - at), off_t(at));
+      if (n <= 0) std::abort();
+      at += size_t(n);
+    }
+  });
+}
+
+void line(const char* what, double time, double bytes, const std::string& beside = "") {
+  fmt::print("{:<44} {:>8.3f} s {:>8.2f} GB/s  {}\n", what, time, bytes / time / 1e9, beside);
+}
+
+void run(const Path& folder, int64_t megabytes) {
+  make_folder(folder);
+  Runtime runtime({.threads = int(std::max(1u, std::thread::hardware_concurrency()))});
+  Layers model(megabytes * 1'000'000 / 4);
+  ParameterStore store(model, runtime.device(), {.gradients = false});
+  auto* data = static_cast<uint32_t*>(store.weights().raw());
+  for (int64_t i = 0; i < store.weights().numel(); ++i) data[i] = uint32_t(i) * 2654435761u;
+  const std::span<std::byte> memory(static_cast<std::byte*>(store.weights().raw()),
+                                    size_t(store.weights().bytes()));
+  const double bytes = double(memory.size());
+  const FlatState state{"", store.weights()};
+  const FlatRange all = store.all();
+  const auto boxes = [&] { return boxes_of(store, state, {&all, 1}); };
+  fmt::print("{} tensors, {:.0f} MB, in {}; medians of {} rounds\n", store.parameters().size(),
+             bytes / 1e6, folder.string(), kRounds);
+
+  const Path plain = folder / "plain";
+  const double written = median([&] { return plain_write(plain, memory); });
+  line("plain write and sync", written, bytes);
+  const Path saves = folder / "saves";
+  CheckpointSaver saver({.folder = saves, .ring_bytes = int64_t{4} << 30});
+  const double saved = median([&] {
+    return seconds([&] {
+      saver.begin(1, boxes(), {});
+      saver.wait();
+    });
+  });
+  line("save, checksums and commit included", saved, bytes,
+       fmt::format("{:.0f}% of plain (goal 80%)", 100 * written / saved));
+  // A step goes on meanwhile; its update waits for copies.
+  const auto background = [&](double step) {
+    return median([&] {
+      double stalled = seconds([&] { saver.begin(1, boxes(), {}, SaveMode::background); });
+      std::this_thread::sleep_for(std::chrono::duration<double>(step));
+      stalled += seconds([&] { saver.wait_for_copies(); });
+      saver.wait();
+      return stalled;
+    });
+  };
+  for (const double step : {0.0, 0.25, 1.0}) {
+    const double stalled = background(step);
+    fmt::print("{:<44} {:>8.4f} s  {:.1f}% of a synchronous save (goal 5%)\n",
+               fmt::format("stall of a background save, update after {} s", step), stalled,
+               100 * stalled / saved);
+  }
+
+  const Path shard = checkpoint_path(saves, 1) / "shard_00000.safetensors";
+  const auto load = [&] {
+    load_parameters(NativeCheckpoint(checkpoint_path(saves, 1)), store, {&state, 1});
+  };
+  for (const bool cold : {true, false}) {
+    const double read = median([&] {
+      if (cold) drop_cached(plain);
+      return plain_read(plain, memory);
+    });
+    line(cold ? "plain read, from the disk" : "plain read, from the page cache", read, bytes);
+    std::memset(memory.data(), 0, memory.size());
+    const double loaded = median([&] {
+      if (cold) drop_cached(shard);
+      return seconds(load);
+    });
+    line(cold ? "load, from the disk" : "load, from the page cache", loaded, bytes,
+         fmt::format("{:.0f}% of plain{}", 100 * read / loaded, cold ? " (goal 80%)" : ""));
+  }
+  for (int64_t i = 0; i < store.weights().numel(); ++i)
+    if (data[i] != uint32_t(i) * 2654435761u && data[i] != 0) {
+      fmt::print("element {} is not what was saved\n", i);
+      std::exit(1);
+    }
+  reset_peak();
+  const int64_t before = resident_peak();
+  load();
+  fmt::print("{:<44} {:>8.1f} MB beside the rank's own (goal 256)\n", "peak memory of a load",
+             double(resident_peak() - before) / 1e6);
+  std::filesystem::remove_all(saves);
+  std::filesystem::remove(plain);
+}
+
+}  // namespace
+}  // namespace phx
+
+int main(int argc, char** argv) {
+  phx::run(argc > 1 ? argv[1] : "checkpoint_io", argc > 2 ? std::atoll(argv[2]) : 1000);
+  return 0;
+}

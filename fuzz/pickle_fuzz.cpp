@@ -1,0 +1,18 @@
+// Pickles from anywhere: read as a tree, then walked as the readers of checkpoints walk it.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/error.h"
+#include "checkpoint/torch/pickle.h"
+#include "checkpoint/torch/pickle_json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const phx::PickleTree tree(std::as_bytes(std::span(data, size)), "fuzz");
+    phx::pickle_json(tree.root());
+    phx::describe(tree.root());
+  } catch (const phx::Error&) {
+  }
+  return 0;
+}

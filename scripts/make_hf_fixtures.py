@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Makes tests/data/hf/*: tiny Hugging Face models with random weights, as transformers saves them.
+
+    .deps/oracle/bin/python scripts/make_hf_fixtures.py            # all of them
+    .deps/oracle/bin/python scripts/make_hf_fixtures.py gemma3     # some of them
+
+(Packages as in make_fixtures.py.) Each folder is what `save_pretrained` writes, and beside it
+logits.safetensors: `tokens` [1, s] and the fp32 `logits` [1, s, v] that the library computes after
+loading the folder again. Some config.json are rewritten in the keys of transformers 4, which is what
+most models on the hub have; the library reads those as well, so the logits show that they mean the
+same. Nothing here runs in CI: the files are kept.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+import torch
+import transformers as tf
+from safetensors.torch import load_file
+
+import fixture_file
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/data/hf"
+LENGTH = 20  # longer than every window, and than the original length of the stretched ones
+
+
+def rope(theta, **more):
+    return {"rope_type": "default", "rope_theta": theta, **more}
+
+
+def families():
+    """name -> config, and how its folder differs from a plain save."""
+    small = dict(
+        num_hidden_layers=2, hidden_size=16, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=24, max_position_embeddings=64, vocab_size=53, bos_token_id=1,
+        eos_token_id=2, pad_token_id=0,
+    )
+    window = dict(sliding_window=6)
+    stretched = dict(factor=4.0, original_max_position_embeddings=16)
+    llama3 = dict(rope_type="llama3", rope_theta=10000.0, low_freq_factor=1.0,
+                  high_freq_factor=4.0, **stretched)
+    gemma = dict(head_dim=8, rms_norm_eps=1e-6)
+    return {
+        "gpt2": (
+            tf.GPT2Config(n_layer=2, n_embd=16, n_head=4, n_positions=32, vocab_size=53,
+                          bos_token_id=1, eos_token_id=2), {}),
+        "llama2": (tf.LlamaConfig(**small, rms_norm_eps=1e-5, rope_parameters=rope(10000.0)), {}),
+        "llama3": (
+            tf.LlamaConfig(**small, head_dim=8, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                           rope_parameters=llama3),
+            dict(old_keys=True, shard="8KB")),
+        "llama_bin": (
+            tf.LlamaConfig(**small, rms_norm_eps=1e-5, rope_parameters=rope(10000.0)),
+            dict(old_keys=True, pickled=True)),
+        "llama_bias": (
+            tf.LlamaConfig(**small, attention_bias=True, mlp_bias=True,
+                           rope_parameters=rope(10000.0, rope_type="linear", factor=2.0)),
+            dict(old_keys=True)),
+        "mistral": (
+            tf.MistralConfig(**small, **window, head_dim=8, rope_parameters=rope(1000000.0)),
+            dict(old_keys=True)),
+        "qwen2": (
+            tf.Qwen2Config(**small, **window, use_sliding_window=True, max_window_layers=1,
+                           rope_parameters=rope(1000000.0)),
+            dict(old_keys=True, dtype=torch.bfloat16)),
+        "qwen2_yarn": (
+            tf.Qwen2Config(**small, tie_word_embeddings=True,
+                           rope_parameters=rope(10000.0, **{**stretched, "rope_type": "yarn"})), {}),
+        "qwen3": (
+            tf.Qwen3Config(**small, head_dim=8, tie_word_embeddings=True,
+                           rope_parameters=rope(1000000.0)), {}),
+        "gemma1": (
+            tf.GemmaConfig(**{**small, "num_key_value_heads": 1}, **gemma,
+                           rope_parameters=rope(10000.0)), dict(old_keys=True)),
+        "gemma2": (
+            tf.Gemma2Config(**small, **gemma, **window, query_pre_attn_scalar=12,
+                            rope_parameters=rope(10000.0)), {}),
+        "gemma3": (
+            tf.Gemma3TextConfig(
+                **{**small, "num_hidden_layers": 4}, **gemma, **window, query_pre_attn_scalar=12,
+                sliding_window_pattern=3,
+                rope_parameters=dict(
+                    sliding_attention=rope(10000.0),
+                    full_attention=rope(1000000.0, rope_type="linear", factor=8.0))),
+            dict(old_keys=True)),
+    }
+
+
+def randomise(model, seed):
+    """Matrices keep a signal's size, norms and biases are off their usual values."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            if p.dim() == 1:
+                p.copy_(p + 0.2 * noise)
+            elif any(word in name for word in ("embed", "wte", "wpe", "lm_head")):
+                p.copy_(0.4 * noise)
+            else:
+                p.copy_(noise / p.shape[-1] ** 0.5)
+
+
+def rewrite_in_old_keys(path):
+    """rope_parameters -> rope_theta, rope_scaling; dtype -> torch_dtype; no layer_types."""
+    config = json.loads(path.read_text())
+    parameters = config.pop("rope_parameters")
+    if "full_attention" in parameters:  # Gemma 3
+        config["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
+        parameters = parameters["full_attention"]
+        config["sliding_window_pattern"] = config.pop("_sliding_window_pattern", 3)
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    config.pop("layer_types", None)
+    config["torch_dtype"] = config.pop("dtype")
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def load(folder):
+    """fp32 whatever the files hold; eager attention is the only one that applies soft-capping."""
+    model, info = tf.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"], info
+    return model.eval()
+
+
+def pickle_weights(folder):
+    """pytorch_model.bin instead of safetensors, as older versions saved them."""
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float32, pickled=False):
+    folder = out / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model = tf.AutoModelForCausalLM.from_config(config)
+    randomise(model, seed)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    if pickled:
+        pickle_weights(folder)
+    if old_keys:
+        rewrite_in_old_keys(folder / "config.json")
+    tokens = torch.randint(config.vocab_size, (1, LENGTH),
+                           generator=torch.Generator().manual_seed(seed + 1))
+    with torch.no_grad():
+        logits = load(folder)(input_ids=tokens, use_cache=False).logits
+        plain = tf.AutoModelForCausalLM.from_config(
+            config, dtype=torch.float32, attn_implementation="eager").eval()
+        plain.load_state_dict(model.state_dict())  # values go into fp32; tables were never rounded
+        before = plain(input_ids=tokens, use_cache=False).logits
+    assert torch.equal(logits, before), f"{name}: the saved folder is another model"
+    fixture_file.write(folder / "logits.safetensors", {"tokens": tokens, "logits": logits},
+                       {"made_with": f"torch {torch.__version__}, transformers {tf.__version__}"})
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{name:12} {size / 1000:5.0f} kB, {len(list(folder.iterdir()))} files")
+
+
+def main():
+    torch.set_num_threads(1)
+    every = families()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=f"of {list(every)}; default: all")
+    parser.add_argument("--out", type=pathlib.Path, default=OUT)
+    args = parser.parse_args()
+    for name, (config, how) in every.items():
+        if not args.names or name in args.names:
+            make(name, config, args.out, seed=sum(name.encode()), **how)
+
+
+if __name__ == "__main__":
+    main()

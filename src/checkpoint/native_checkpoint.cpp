@@ -1,0 +1,246 @@
+#include "checkpoint/native_checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+
+namespace phx {
+
+// An open file of the checkpoint.
+class NativeCheckpoint::ShardReader {
+ public:
+  ShardReader(const Path& path, const ShardFile& said)
+      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (!file_.is_open()) throw_file_error("read", path, errno);
+    std::vector<std::byte> header(size_t(said.header_bytes));
+    read(0, header);
+    PHX_CHECK(xxh3(header) == said.header_hash, path.string(),
+              " is damaged: its header is not what was written");
+  }
+
+  const Path& path() const { return path_; }
+
+  // The system may begin to fetch these bytes.
+  void will_read(int64_t offset, int64_t bytes) const {
+    (void)::posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                          POSIX_FADV_WILLNEED);
+  }
+
+  void read(int64_t offset, std::span<std::byte> out) const {
+    while (!out.empty()) {
+      const ssize_t n = ::pread(file_.get(), out.data(), std::min<size_t>(out.size(), 1 << 30),
+                                static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) throw_file_error("read", path_, errno);
+      PHX_CHECK(n > 0, path_.string(), " is cut off: it ends at byte ", offset);
+      out = out.subspan(size_t(n));
+      offset += n;
+    }
+  }
+
+ private:
+  Path path_;
+  FileHandle file_;
+};
+
+namespace {
+
+// In one go: enough for a disk to be busy, little enough to be in a cache when it is checked.
+constexpr int64_t kReadBytes = 4 << 20;
+
+// The same elements in two row-major boxes, as runs that are contiguous in both.
+struct Run {
+  int64_t from = 0, to = 0, count = 0;  // offsets in elements
+};
+
+// f(run) for the elements that `outer` and `box` have in common, in the order of `outer`.
+template <class F>
+void for_common_runs(const Box& outer, const Box& box, F&& f) {
+  const size_t rank = outer.begin.size();
+  std::vector<int64_t> begin(rank), size(rank), at(rank, 0);
+  for (size_t i = 0; i < rank; ++i) {
+    begin[i] = std::max(outer.begin[i], box.begin[i]);
+    const int64_t end = std::min(outer.begin[i] + outer.size[i], box.begin[i] + box.size[i]);
+    size[i] = end - begin[i];
+    if (size[i] <= 0) return;
+  }
+  // Axes behind `inner` are whole in both boxes: what lies along `inner` is one run.
+  size_t inner = rank == 0 ? 0 : rank - 1;
+  int64_t width = 1;
+  while (inner > 0 && size[inner] == outer.size[inner] && size[inner] == box.size[inner])
+    width *= size[inner--];
+  const int64_t count = rank == 0 ? 1 : size[inner] * width;
+  while (true) {
+    int64_t from = 0, to = 0;
+    for (size_t i = 0; i < rank; ++i) {
+      from = from * outer.size[i] + begin[i] + at[i] - outer.begin[i];
+      to = to * box.size[i] + begin[i] + at[i] - box.begin[i];
+    }
+    f(Run{from, to, count});
+    size_t axis = inner;
+    while (axis > 0 && ++at[axis - 1] == size[axis - 1]) at[--axis] = 0;
+    if (axis == 0) return;
+  }
+}
+
+}  // namespace
+
+NativeCheckpoint::NativeCheckpoint(const Path& path) : path_(path) {
+  const Path file = manifest_path(path);
+  PHX_CHECK(std::filesystem::exists(file), path.string(),
+            " is no checkpoint: it has no manifest.json",
+            std::filesystem::exists(path / "model.safetensors")
+                ? "; it is of an older build, whose format is not read any more"
+                : "");
+  manifest_ = Manifest::parse(read_file(file), file.string());
+  manifest_.check_complete(file.string());
+  for (const ShardFile& shard : manifest_.files) {
+    struct stat info {};
+    const Path shard_path = path / shard.name;
+    if (::stat(shard_path.c_str(), &info) != 0) throw_file_error("read", shard_path, errno);
+    PHX_CHECK(info.st_size == shard.bytes, shard_path.string(), " has ", int64_t(info.st_size),
+              " bytes, and was written with ", shard.bytes, ": the checkpoint is damaged");
+  }
+  shards_.resize(manifest_.files.size());
+  for (const auto& [name, tensor] : manifest_.tensors) infos_[name] = tensor.info;
+}
+
+NativeCheckpoint::~NativeCheckpoint() = default;
+
+std::string NativeCheckpoint::description() const {
+  return str_cat(path_.string(), " (native, ", infos_.size(), " tensors)");
+}
+
+const std::string& NativeCheckpoint::info(const std::string& key) const {
+  const auto found = manifest_.info.find(key);
+  PHX_CHECK(found != manifest_.info.end(), path_.string(), " says nothing of its ", key);
+  return found->second;
+}
+
+int64_t NativeCheckpoint::bytes() const {
+  int64_t sum = 0;
+  for (const ShardFile& file : manifest_.files) sum += file.bytes;
+  return sum;
+}
+
+const NativeCheckpoint::ShardReader& NativeCheckpoint::shard(int64_t file) const {
+  const std::lock_guard lock(mutex_);
+  auto& reader = shards_[size_t(file)];
+  const ShardFile& said = manifest_.files[size_t(file)];
+  if (!reader) reader = std::make_unique<ShardReader>(path_ / said.name, said);
+  return *reader;
+}
+
+void NativeCheckpoint::read(const std::string& name, const Box& box,
+                            std::span<std::byte> out) const {
+  const auto found = manifest_.tensors.find(name);
+  PHX_CHECK(found != manifest_.tensors.end(), path_.string(), " has no tensor ", name);
+  const SavedTensor& tensor = found->second;
+  bool inside = box.begin.size() == tensor.info.shape.size() && box.size.size() == box.begin.size();
+  for (size_t i = 0; inside && i < box.begin.size(); ++i)
+    inside =
+        box.begin[i] >= 0 && box.size[i] >= 0 && box.begin[i] + box.size[i] <= tensor.info.shape[i];
+  PHX_CHECK(inside && int64_t(out.size()) == piece_bytes(tensor.info, box),
+            "a box that does not fit is asked of ", name, " ", describe(tensor.info));
+  for (const SavedPiece& piece : tensor.pieces) read_piece(name, tensor.info, piece, box, out);
+}
+
+void NativeCheckpoint::read_piece(const std::string& name, const TensorInfo& info,
+                                  const SavedPiece& piece, const Box& box,
+                                  std::span<std::byte> out) const {
+  const int64_t element = size_of(info.dtype), bytes = piece_bytes(info, piece.box);
+  const int64_t block_bytes = manifest_.block_bytes;
+  const ShardReader* file = nullptr;
+  std::vector<std::byte> block;  // the one that was read last
+  int64_t in_block = -1;         // its number
+  // Whole blocks from this one on.
+  const auto read_blocks = [&](int64_t number, std::span<std::byte> into) {
+    if (file == nullptr) file = &shard(piece.file);
+    file->read(piece.offset + number * block_bytes, into);
+    for (; !into.empty(); ++number) {
+      const auto block = into.first(std::min(into.size(), size_t(block_bytes)));
+      PHX_CHECK(xxh3(block) == piece.hashes[size_t(number)], file->path().string(),
+                " is damaged: bytes from ", piece.offset + number * block_bytes, " on, of ", name,
+                ", are not what was written");
+      into = into.subspan(block.size());
+    }
+  };
+  for_common_runs(piece.box, box, [&](const Run& run) {
+    if (run.count * element > kReadBytes) {
+      file = &shard(piece.file);
+      file->will_read(piece.offset + run.from * element, run.count * element);
+    }
+    int64_t from = run.from * element, to = run.to * element, left = run.count * element;
+    while (left > 0) {
+      const int64_t number = from / block_bytes, begin = number * block_bytes;
+      const int64_t size = std::min(block_bytes, bytes - begin);
+      int64_t count = std::min(left, begin + size - from);
+      if (count == size) {  // all of the block goes to one place, and maybe some behind it
+        const int64_t whole = left == bytes - begin ? left : left / block_bytes * block_bytes;
+        count = std::min(whole, std::max(kReadBytes / block_bytes * block_bytes, size));
+        read_blocks(number, out.subspan(size_t(to), size_t(count)));
+      } else {
+        if (in_block != number) {
+          block.resize(size_t(size));
+          in_block = -1;
+          read_blocks(number, block);
+          in_block = number;
+        }
+        std::memcpy(out.data() + to, block.data() + (from - begin), size_t(count));
+      }
+      from += count;
+      to += count;
+      left -= count;
+    }
+  });
+}
+
+void NativeCheckpoint::verify() const {
+  std::vector<int64_t> accounted(manifest_.files.size());
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < manifest_.files.size(); ++i) {
+    shard(int64_t(i));  // its header
+    accounted[i] = manifest_.files[i].header_bytes;
+  }
+  for (const auto& [name, tensor] : manifest_.tensors) {
+    for (const SavedPiece& piece : tensor.pieces) {
+      const int64_t size = piece_bytes(tensor.info, piece.box);
+      accounted[size_t(piece.file)] += size;
+      const ShardReader& file = shard(piece.file);
+      for (size_t block = 0; block < piece.hashes.size(); ++block) {
+        const int64_t begin = int64_t(block) * manifest_.block_bytes;
+        bytes.resize(size_t(std::min(manifest_.block_bytes, size - begin)));
+        file.read(piece.offset + begin, bytes);
+        PHX_CHECK(xxh3(bytes) == piece.hashes[block], file.path().string(),
+                  " is damaged: bytes from ", piece.offset + begin, " on, of ", name,
+                  ", are not what was written");
+      }
+    }
+  }
+  for (size_t i = 0; i < accounted.size(); ++i)
+    PHX_CHECK(accounted[i] == manifest_.files[i].bytes, (path_ / manifest_.files[i].name).string(),
+              " has ", manifest_.files[i].bytes - accounted[i], " bytes that belong to no tensor");
+}
+
+bool is_native_checkpoint(const Path& path) { return std::filesystem::exists(manifest_path(path)); }
+
+std::optional<int64_t> newest_valid_checkpoint(const Path& folder,
+                                               std::vector<std::string>& why_not) {
+  for (const int64_t iteration : checkpoints_in(folder)) {
+    try {
+      NativeCheckpoint(checkpoint_path(folder, iteration)).verify();
+      return iteration;
+    } catch (const std::exception& error) {
+      why_not.push_back(error.what());
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace phx

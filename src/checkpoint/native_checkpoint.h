@@ -1,0 +1,58 @@
+// A native checkpoint as a source of tensors. Opening it reads the manifest and looks at the sizes
+// of all files; every block that is read later is checked against its checksum. So what comes out
+// is what went in, or an error that names the file.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/tensor_source.h"
+
+namespace phx {
+
+class NativeCheckpoint : public TensorSource {
+ public:
+  // `path`: an iter_* folder.
+  explicit NativeCheckpoint(const Path& path);
+  ~NativeCheckpoint() override;
+
+  const TensorInfos& tensors() const override { return infos_; }
+  void read(const std::string& name, const Box& box, std::span<std::byte> out) const override;
+  std::string description() const override;
+
+  const Path& path() const { return path_; }
+  int64_t iteration() const { return manifest_.iteration; }
+  const Manifest& manifest() const { return manifest_; }
+  // A text of JSON; an error that names the checkpoint if it says nothing of the kind.
+  const std::string& info(const std::string& key) const;
+  int64_t bytes() const;  // of all files
+
+  // Reads every byte and checks it. An error names the file and the tensor.
+  void verify() const;
+
+ private:
+  class ShardReader;
+  const ShardReader& shard(int64_t file) const;
+  void read_piece(const std::string& name, const TensorInfo& info, const SavedPiece& piece,
+                  const Box& box, std::span<std::byte> out) const;
+
+  Path path_;
+  Manifest manifest_;
+  TensorInfos infos_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<ShardReader>> shards_;  // opened when first read from
+};
+
+// Whether the folder is a native checkpoint: one that has a manifest, good or bad.
+bool is_native_checkpoint(const Path& path);
+
+// The newest checkpoint of a folder that verify() finds nothing wrong with; `why_not` says of each
+// newer one what is. Nothing if there is none.
+std::optional<int64_t> newest_valid_checkpoint(const Path& folder,
+                                               std::vector<std::string>& why_not);
+
+}  // namespace phx

@@ -1,0 +1,86 @@
+// Saves checkpoints of a run, each rank its boxes, in the background.
+//
+//   saver.begin(iteration, boxes, info, SaveMode::background);   // collective; returns at once
+//   ..forward and backward of the next step..
+//   saver.wait_for_copies();               // before the next update changes what is being saved
+//   saver.poll();                          // now and then: throws what went wrong in the
+//   background saver.wait();                          // collective: the checkpoint is there
+//
+// One thread copies the boxes into a bounded ring of host memory, another one takes them from there
+// into the rank's file; where the caller waits anyway and the memory is the host's, bytes go from
+// where they are. Rank 0's writer waits for the parts of all ranks (small files in the temporary
+// folder, which all ranks share), and commits. One save is under way at a time: begin() waits for
+// the one before. A save that is abandoned, by an error or the destructor, leaves the older
+// checkpoints as they are.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/parameter_boxes.h"
+#include "comm/communicator.h"
+
+namespace phx {
+
+class ShardWriter;
+
+struct SaverOptions {
+  Path folder;
+  Communicator* world = nullptr;  // null: one rank
+  int64_t ring_bytes = int64_t{2} << 30;
+  // When a checkpoint is complete the one before goes, unless its iteration is a multiple of this.
+  std::optional<int64_t> retain_interval = {};
+  Disk* disk = &Disk::real();
+};
+
+struct SaveReport {
+  int64_t iteration = 0;
+  Path path;
+  int64_t bytes = 0;         // of this rank
+  double seconds = 0;        // from begin() to the commit
+  double stall_seconds = 0;  // that the caller spent in begin, wait_for_copies and wait
+};
+
+enum class SaveMode {
+  background,  // the caller goes on, up to the next change of what is saved
+  waiting,     // the caller calls wait() next
+};
+
+class CheckpointSaver {
+ public:
+  explicit CheckpointSaver(SaverOptions options);
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  // `boxes` of all ranks make every tensor, each element once. `info` is rank 0's.
+  void begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info,
+             SaveMode mode = SaveMode::waiting);
+  void wait_for_copies();
+  // Throws the background's error, which names the file. On rank 0, once for every save: the report
+  // when it has been committed.
+  std::optional<SaveReport> poll();
+  // On rank 0 the report, unless poll() has given it.
+  std::optional<SaveReport> wait();
+  bool busy() const { return job_ != nullptr; }
+
+ private:
+  struct Job;
+  void copy_boxes(Job& job);
+  void write_shard(Job& job);
+  static void write_in_place(const Job& job, ShardWriter& shard);
+  void commit(Job& job, Manifest manifest);
+  void rethrow();
+  int rank() const { return options_.world == nullptr ? 0 : options_.world->rank(); }
+  int ranks() const { return options_.world == nullptr ? 1 : options_.world->size(); }
+
+  SaverOptions options_;
+  struct Ring;
+  std::unique_ptr<Ring> ring_;
+  std::unique_ptr<Job> job_;
+};
+
+}  // namespace phx

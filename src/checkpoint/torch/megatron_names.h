@@ -1,0 +1,53 @@
+// What Megatron calls things in its checkpoints, beside what they are called here: a parameter of
+// ours has its global layer's number in its name ("decoder.layers.3.mlp.linear_fc1.weight"), and an
+// expert's its own at the end ("mlp.experts.linear_fc1.weight7").
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "checkpoint/torch/strided_copy.h"
+
+namespace phx {
+
+// Tensors of ours that one key of torch_dist holds: where layers are alike, their tensors lie along
+// a first axis, experts along the next. `index` are the places on those axes.
+struct StackedPart {
+  std::string name;
+  Dims index;
+};
+// Of a key and its global shape. Empty: nothing of the model or of an optimizer state that can be
+// loaded under another layout.
+std::vector<StackedPart> parts_of_key(const std::string& key, const Dims& shape);
+
+// The other way: which keys the tensors of a model become. Layers are stacked when all have the
+// same tensors, as Megatron does.
+struct StackedTensor {
+  TensorInfo info;
+  std::vector<StackedPart> parts;
+};
+std::map<std::string, StackedTensor> stacked(const std::map<std::string, TensorInfo>& tensors);
+
+// The number after "decoder.layers.", and where it stands in the name.
+struct LayerNumber {
+  int64_t layer;
+  size_t begin, end;
+};
+std::optional<LayerNumber> layer_number(std::string_view name);
+
+// The axis along which tensor-parallel ranks cut a parameter; nothing: each has all of it.
+std::optional<int> tensor_parallel_axis(std::string_view name);
+
+// The fc2 weight beside an fc1 weight or bias; empty for other names. Where fc1 has twice as many
+// rows as fc2 has columns, it is [gate; up], and each half is cut for itself.
+std::string fc2_of_fc1(std::string_view name);
+
+// Embedding and output layer, whose rows Megatron pads; also of optimizer state.
+bool has_vocabulary_rows(std::string_view name);
+
+}  // namespace phx

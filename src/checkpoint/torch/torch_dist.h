@@ -1,0 +1,69 @@
+// Megatron's distributed checkpoints (torch_dist): .metadata says which chunk of which tensor lies
+// in which __R_N.distcp, each chunk a small torch.save file. Both generations are read: replicated
+// state in common.pt, or in a byte object.
+//
+// Tensors come under our names, layers one by one, whatever the file stacks. Optimizer state with
+// the model's shapes (fully reshardable) comes as optimizer.exp_avg.*, optimizer.exp_avg_sq.* and
+// optimizer.master.*; other kinds are left out, and notes() says so.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/tensor_source.h"
+#include "checkpoint/torch/torch_archive.h"
+#include "checkpoint/torch/torch_dist_metadata.h"
+
+namespace phx {
+
+struct TorchReadOptions {
+  // Rows of embedding and output layer that are shown: Megatron pads them. 0: all.
+  int64_t vocab_size = 0;
+};
+
+class TorchDistCheckpoint : public TensorSource {
+ public:
+  // `path`: the iter_* folder itself.
+  explicit TorchDistCheckpoint(const Path& path, const TorchReadOptions& options = {});
+  static bool is_one(const Path& path);  // has it a metadata.json and a .metadata?
+
+  const std::map<std::string, TensorInfo>& tensors() const override { return infos_; }
+  void read(const std::string& name, const Box& box, std::span<std::byte> out) const override;
+  std::string description() const override;
+
+  const std::vector<std::string>& notes() const { return notes_; }  // what was left out, and why
+  // The replicated state as JSON: arguments of the run under "args", counters. "{}" if there is
+  // none.
+  const std::string& common_json() const { return common_; }
+
+ private:
+  struct Part {
+    const TorchDistTensor* tensor;
+    Dims index;
+  };
+
+  void open_files();
+  void read_common();
+  void add_tensors(const TorchReadOptions& options);
+  std::span<const std::byte> bytes_at(const TorchDistPlace& place) const;
+  const TorchTensor& chunk_tensor(const std::string& name, const TorchDistTensor& tensor,
+                                  const TorchDistChunk& chunk) const;
+
+  Path path_;
+  TorchDistMetadata metadata_;
+  std::map<std::string, MappedFile> files_;
+  std::map<std::string, TensorInfo> infos_;
+  std::map<std::string, Part> parts_;
+  std::vector<std::string> notes_;
+  std::string common_ = "{}";
+
+  mutable std::mutex mutex_;
+  mutable std::map<const TorchDistChunk*, TorchTensor> opened_;
+};
+
+}  // namespace phx

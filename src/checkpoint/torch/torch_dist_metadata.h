@@ -1,0 +1,37 @@
+// The .metadata file of PyTorch's distributed checkpoints: which tensors and byte objects there
+// are, and which file holds which chunk of them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/tensor_source.h"
+#include "checkpoint/torch/strided_copy.h"
+
+namespace phx {
+
+struct TorchDistPlace {
+  std::string file;  // "__0_1.distcp"
+  int64_t offset = 0, length = 0;
+};
+
+struct TorchDistChunk {
+  Box box;
+  TorchDistPlace place;
+};
+
+struct TorchDistTensor {
+  TensorInfo info;
+  std::vector<TorchDistChunk> chunks;  // every element is in exactly one
+};
+
+struct TorchDistMetadata {
+  std::map<std::string, TorchDistTensor> tensors;
+  std::map<std::string, TorchDistPlace> objects;  // of bytes
+
+  static TorchDistMetadata read(const Path& file);
+};
+
+}  // namespace phx

@@ -1,0 +1,22 @@
+// A native checkpoint made from any source of tensors, streaming: peak memory is some blocks, not a
+// tensor. For conversions; a training run saves through checkpoint/saver.h.
+#pragma once
+
+#include <cstdint>
+
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/tensor_source.h"
+
+namespace phx {
+
+struct WriteOptions {
+  int64_t shard_bytes = int64_t{5} << 30;  // a file is closed when it has as many
+  Disk* disk = &Disk::real();
+};
+
+// DIR/iter_%07d with all tensors of `source`, and the tracker names it: whole, or as before.
+void write_checkpoint(const Path& folder, int64_t iteration, const TensorSource& source,
+                      const CheckpointInfo& info, const WriteOptions& options = {});
+
+}  // namespace phx

@@ -1,0 +1,120 @@
+#include "cli/convert_megatron.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/native_checkpoint.h"
+#include "checkpoint/torch/torch_dist_writer.h"
+#include "checkpoint/write_checkpoint.h"
+#include "cli/exit_codes.h"
+#include "cli/parse_args.h"
+#include "cli/pretrain_options.h"
+#include "convert/megatron_model.h"
+#include "train/megatron_state.h"
+
+namespace phx {
+namespace {
+
+struct ImportOptions {
+  std::string megatron, native;
+  std::optional<int64_t> step, vocab_size;
+  bool weights_only = false;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("megatron", megatron, "Megatron's checkpoint (torch_dist or torch), or a folder of them",
+          Required{});
+    field("ckpt-step", step, "its iteration", NotNegative{}, DefaultIs{"the newest"});
+    field("native", native, "folder of checkpoints to write to", Required{});
+    field("vocab-size", vocab_size, "tokens without padding, if the checkpoint does not say it",
+          Positive{}, DefaultIs{"as the run's arguments say, else with padding"});
+    field("weights-only", weights_only, "leave optimizer state behind");
+  }
+};
+
+struct ExportOptions {
+  std::string native, torch_dist;
+  std::optional<int64_t> step;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("native", native, "folder of checkpoints", Required{});
+    field("ckpt-step", step, "its iteration", NotNegative{}, DefaultIs{"the newest"});
+    field("torch-dist", torch_dist, "folder to write to: DIR/iter_%07d and the file that names it",
+          Required{});
+  }
+};
+
+// The options of a run of this model, as far as the checkpoint tells them.
+PretrainOptions imported_options(const MegatronModel& megatron) {
+  PretrainOptions options = PretrainOptions::from_json(megatron.options());
+  options.model.resolve();
+  options.train.micro_batch_size = 1;
+  const auto& embedding = megatron.weights->tensors().find("embedding.word_embeddings.weight");
+  PHX_CHECK(embedding != megatron.weights->tensors().end(), megatron.path.string(),
+            " has no embedding.word_embeddings.weight: it is no language model's");
+  options.train.bf16 = embedding->second.dtype == DType::bf16;
+  options.train.fp16 = embedding->second.dtype == DType::f16;
+  return options;
+}
+
+}  // namespace
+
+int run_import_megatron(std::span<const std::string> args) {
+  ImportOptions options;
+  OptionSet set;
+  set.add("Import", options);
+  const CommandHelp help = {
+      "phalanx convert import --megatron DIR --native DIR [flags]",
+      "Makes a native checkpoint of Megatron's: weights, and optimizer state that was saved fully\n"
+      "reshardable, from which a run goes on where Megatron's stood.",
+      "phalanx convert import --megatron checkpoints/megatron --native checkpoints/native"};
+  if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
+
+  const MegatronModel megatron(options.megatron, options.step, options.vocab_size.value_or(0));
+  const std::optional<RunState> state = megatron_run_state(megatron.common_json);
+  const bool resumable = megatron.has_optimizer && state && !options.weights_only;
+  const TensorSource& source = resumable ? *megatron.tensors : *megatron.weights;
+  CheckpointInfo info{{"options", imported_options(megatron).to_json().dump()}};
+  if (resumable) info["state"] = state->to_json();
+  const int64_t iteration = resumable ? state->iteration : 0;
+  for (const std::string& note : megatron.notes) std::cout << "note: " << note << "\n";
+  write_checkpoint(options.native, iteration, source, info);
+  std::cout << fmt::format("{}: {} tensors{} are in {}\n", megatron.path.string(),
+                           source.tensors().size(),
+                           resumable ? ", optimizer state among them," : " of weights",
+                           checkpoint_path(options.native, iteration).string());
+  return kExitDone;
+}
+
+int run_export_torch_dist(std::span<const std::string> args) {
+  ExportOptions options;
+  OptionSet set;
+  set.add("Export", options);
+  const CommandHelp help = {
+      "phalanx convert export --native DIR --torch-dist DIR [flags]",
+      "Writes a native checkpoint's weights as Megatron's torch_dist, which PyTorch's own reader "
+      "of\n"
+      "distributed checkpoints loads.",
+      "phalanx convert export --native checkpoints/native --torch-dist checkpoints/megatron"};
+  if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
+
+  const auto iteration = options.step ? options.step : latest_checkpoint(options.native);
+  PHX_CHECK(iteration.has_value(), "--native ", options.native,
+            " holds no checkpoint (no latest_checkpointed_iteration.txt)");
+  const NativeCheckpoint checkpoint(find_checkpoint(options.native, *iteration));
+  const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
+  write_torch_dist(checkpoint, folder,
+                   {.iteration = *iteration, .args = checkpoint.info("options")});
+  write_file(Path(options.torch_dist) / "latest_checkpointed_iteration.txt",
+             std::to_string(*iteration));
+  std::cout << fmt::format("{}: written to {} as torch_dist\n", checkpoint.path().string(),
+                           folder.string());
+  return kExitDone;
+}
+
+}  // namespace phx

@@ -1,0 +1,13 @@
+// `phalanx convert import --megatron` and `phalanx convert export --torch-dist`: Megatron's own
+// checkpoints to native ones and back.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace phx {
+
+int run_import_megatron(std::span<const std::string> args);
+int run_export_torch_dist(std::span<const std::string> args);
+
+}  // namespace phx

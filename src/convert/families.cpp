@@ -1,0 +1,267 @@
+#include <array>
+
+#include "convert/family.h"
+
+namespace phx {
+namespace {
+
+using enum RowLayout;
+
+template <class T>
+std::vector<T> operator+(std::vector<T> a, const std::vector<T>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// ---- tensors ------------------------------------------------------------------------------------
+
+// What Llama, Mistral, Qwen and Gemma have in common. Rows without a counterpart in a model (an
+// untied head, biases, norms of q and k) are for those that have it.
+const std::vector<TensorRow> kLlamaTensors = {
+    {"embedding.word_embeddings.weight", "model.embed_tokens.weight"},
+    {"decoder.final_layernorm.weight", "model.norm.weight"},
+    {"output_layer.weight", "lm_head.weight"},
+};
+const std::vector<TensorRow> kLlamaLayer = {
+    {"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
+    {"self_attention.linear_qkv.weight", "self_attn.{q,k,v}_proj.weight", qkv},
+    {"self_attention.linear_qkv.bias", "self_attn.{q,k,v}_proj.bias", qkv},
+    {"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
+    {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"},
+    {"self_attention.linear_proj.weight", "self_attn.o_proj.weight"},
+    {"self_attention.linear_proj.bias", "self_attn.o_proj.bias"},
+    {"mlp.linear_fc1.weight", "mlp.{gate,up}_proj.weight", gate_up},
+    {"mlp.linear_fc1.bias", "mlp.{gate,up}_proj.bias", gate_up},
+    {"mlp.linear_fc2.weight", "mlp.down_proj.weight"},
+    {"mlp.linear_fc2.bias", "mlp.down_proj.bias"},
+};
+const std::vector<TensorRow> kOneNorm = {
+    {"mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight"},
+};
+// Gemma 2 and 3 normalise before and after both branches, so "post_attention" means what it says.
+const std::vector<TensorRow> kFourNorms = {
+    {"self_attention.linear_proj.post_layernorm.weight", "post_attention_layernorm.weight"},
+    {"mlp.linear_fc1.layer_norm_weight", "pre_feedforward_layernorm.weight"},
+    {"mlp.linear_fc2.post_layernorm.weight", "post_feedforward_layernorm.weight"},
+};
+
+const std::vector<TensorRow> kGpt2Tensors = {
+    {"embedding.word_embeddings.weight", "transformer.wte.weight"},
+    {"embedding.position_embeddings.weight", "transformer.wpe.weight"},
+    {"decoder.final_layernorm.weight", "transformer.ln_f.weight"},
+    {"decoder.final_layernorm.bias", "transformer.ln_f.bias"},
+    {"output_layer.weight", "lm_head.weight"},
+};
+const std::vector<TensorRow> kGpt2Layer = {
+    {"self_attention.linear_qkv.layer_norm_weight", "ln_1.weight"},
+    {"self_attention.linear_qkv.layer_norm_bias", "ln_1.bias"},
+    {"self_attention.linear_qkv.weight", "attn.c_attn.weight", one_qkv, true},
+    {"self_attention.linear_qkv.bias", "attn.c_attn.bias", one_qkv},
+    {"self_attention.linear_proj.weight", "attn.c_proj.weight", same, true},
+    {"self_attention.linear_proj.bias", "attn.c_proj.bias"},
+    {"mlp.linear_fc1.layer_norm_weight", "ln_2.weight"},
+    {"mlp.linear_fc1.layer_norm_bias", "ln_2.bias"},
+    {"mlp.linear_fc1.weight", "mlp.c_fc.weight", same, true},
+    {"mlp.linear_fc1.bias", "mlp.c_fc.bias"},
+    {"mlp.linear_fc2.weight", "mlp.c_proj.weight", same, true},
+    {"mlp.linear_fc2.bias", "mlp.c_proj.bias"},
+};
+
+// Tables and masks that older versions of the library saved along.
+const std::vector<const char*> kBuffers = {".rotary_emb.inv_freq"};
+const std::vector<const char*> kGpt2Buffers = {".attn.bias", ".attn.masked_bias"};
+
+// ---- config.json --------------------------------------------------------------------------------
+
+const std::vector<KeyRow> kSizes = {
+    {"num_hidden_layers", "num_layers"},
+    {"hidden_size", "hidden_size"},
+    {"intermediate_size", "ffn_hidden_size"},
+    {"num_attention_heads", "num_attention_heads"},
+    {"vocab_size", "vocab_size"},
+    {"max_position_embeddings", "max_position_embeddings"},
+    {"rms_norm_eps", "norm_epsilon", "1e-6"},
+    {"initializer_range", "init_method_std", "0.02"},
+    {"attention_dropout", "attention_dropout", "0.0"},
+};
+const std::vector<KeyRow> kUntied = {
+    {"tie_word_embeddings", "untie_embeddings_and_output_weights", "false", true}};
+const std::vector<KeyRow> kTied = {
+    {"tie_word_embeddings", "untie_embeddings_and_output_weights", "true", true}};
+const std::vector<KeyRow> kSoftCaps = {
+    {.hf = "query_pre_attn_scalar", .ours = "query_scale", .absent = "256", .whole = true},
+    {"attn_logit_softcapping", "attn_logit_softcapping", "null"},
+    {"final_logit_softcapping", "final_logit_softcapping", "null"},
+};
+const std::vector<KeyRow> kSoftCapsOfGemma2 = {
+    {.hf = "query_pre_attn_scalar", .ours = "query_scale", .absent = "256", .whole = true},
+    {"attn_logit_softcapping", "attn_logit_softcapping", "50.0"},
+    {"final_logit_softcapping", "final_logit_softcapping", "30.0"},
+};
+
+const std::vector<FixedRow> kRope = {{"position_embedding_type", "\"rope\""},
+                                     {"normalization", "\"RMSNorm\""},
+                                     {"hidden_dropout", "0.0"}};
+const std::vector<FixedRow> kSwiglu = kRope + std::vector<FixedRow>{{"swiglu", "true"}};
+const std::vector<FixedRow> kNoBias = {{"add_bias_linear", "false"}};
+const std::vector<FixedRow> kGeglu =
+    kRope + kNoBias + std::vector<FixedRow>{{"geglu", "true"}, {"apply_layernorm_1p", "true"}};
+const std::vector<FixedRow> kQkNorm = {{"qk_layernorm", "true"}};
+const std::vector<FixedRow> kPostNorms = {{"post_layernorms", "true"}};
+
+const std::vector<OnlyRow> kSilu = {{"hidden_act", {"\"silu\""}, "\"silu\""}};
+const std::vector<OnlyRow> kPlainAttention = {{"attention_bias", {"false"}, "false"}};
+const std::vector<OnlyRow> kCausal = {{"use_bidirectional_attention", {"false", "null"}, "false"}};
+// The first releases of Gemma said "gelu" and meant its tanh form; the library reads it so.
+const std::vector<OnlyRow> kGemmaAct = {
+    {"hidden_act", {"\"gelu_pytorch_tanh\"", "\"gelu\"", "null"}, "\"gelu_pytorch_tanh\""},
+    {"hidden_activation", {"\"gelu_pytorch_tanh\"", "null"}, "null"}};
+const std::vector<OnlyRow> kGemma2Act = {
+    {"hidden_activation", {"\"gelu_pytorch_tanh\""}, "\"gelu_pytorch_tanh\""}};
+
+const Family kGpt2 = {
+    .name = "gpt2",
+    .architecture = "GPT2LMHeadModel",
+    .prefix = "transformer.",
+    .layers = "transformer.h.",
+    .tensors = kGpt2Tensors,
+    .layer_tensors = kGpt2Layer,
+    .ignored = kGpt2Buffers,
+    .keys = {{"n_layer", "num_layers"},
+             {"n_embd", "hidden_size"},
+             {"n_inner", "ffn_hidden_size", "null"},
+             {"n_head", "num_attention_heads"},
+             {"vocab_size", "vocab_size"},
+             {"n_positions", "max_position_embeddings"},
+             {"layer_norm_epsilon", "norm_epsilon", "1e-5"},
+             {"initializer_range", "init_method_std", "0.02"},
+             {"attn_pdrop", "attention_dropout", "0.1"},
+             {"resid_pdrop", "hidden_dropout", "0.1"},
+             {"tie_word_embeddings", "untie_embeddings_and_output_weights", "true", true}},
+    .only = {{"activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\""}, "\"gelu_new\""},
+             {"scale_attn_weights", {"true"}, "true"},
+             {"scale_attn_by_inverse_layer_idx", {"false"}, "false"},
+             {"add_cross_attention", {"false"}, "false"}},
+    .fixed = {{"position_embedding_type", "\"learned_absolute\""},
+              {"normalization", "\"LayerNorm\""},
+              {"openai_gelu", "true"}},
+    .rope = RopeStyle::none,
+    .grouped_heads = false,
+    .free_head_size = false,
+};
+
+const Family kLlama = {
+    .name = "llama",
+    .architecture = "LlamaForCausalLM",
+    .prefix = "model.",
+    .layers = "model.layers.",
+    .tensors = kLlamaTensors,
+    .layer_tensors = kLlamaLayer + kOneNorm,
+    .ignored = kBuffers,
+    .keys = kSizes + kUntied,
+    .only = kSilu,
+    .fixed = kSwiglu,
+    .bias_keys = true,
+};
+
+const Family kMistral = {
+    .name = "mistral",
+    .architecture = "MistralForCausalLM",
+    .prefix = "model.",
+    .layers = "model.layers.",
+    .tensors = kLlamaTensors,
+    .layer_tensors = kLlamaLayer + kOneNorm,
+    .ignored = kBuffers,
+    .keys = kSizes + kUntied,
+    .only = kSilu,
+    .fixed = kSwiglu + kNoBias,
+    .window = WindowStyle::all_layers,
+};
+
+const Family kQwen2 = {
+    .name = "qwen2",
+    .architecture = "Qwen2ForCausalLM",
+    .prefix = "model.",
+    .layers = "model.layers.",
+    .tensors = kLlamaTensors,
+    .layer_tensors = kLlamaLayer + kOneNorm,
+    .ignored = kBuffers,
+    .keys = kSizes + kUntied,
+    .only = kSilu,
+    .fixed = kSwiglu + kNoBias + std::vector<FixedRow>{{"add_qkv_bias", "true"}},
+    .window = WindowStyle::from_layer,
+    .free_head_size = false,
+};
+
+const Family kQwen3 = {
+    .name = "qwen3",
+    .architecture = "Qwen3ForCausalLM",
+    .prefix = "model.",
+    .layers = "model.layers.",
+    .tensors = kLlamaTensors,
+    .layer_tensors = kLlamaLayer + kOneNorm,
+    .ignored = kBuffers,
+    .keys = kSizes + kUntied,
+    .only = kSilu + kPlainAttention,
+    .fixed = kSwiglu + kNoBias + kQkNorm,
+    .window = WindowStyle::from_layer,
+};
+
+const Family kGemma = {
+    .name = "gemma",
+    .architecture = "GemmaForCausalLM",
+    .prefix = "model.",
+    .layers = "model.layers.",
+    .tensors = kLlamaTensors,
+    .layer_tensors = kLlamaLayer + kOneNorm,
+    .ignored = kBuffers,
+    .keys = kSizes + kTied,
+    .only = kGemmaAct + kPlainAttention + kCausal,
+    .fixed = kGeglu,
+    .scaled_embedding = true,
+};
+
+const Family kGemma2 = {
+    .name = "gemma2",
+    .architecture = "Gemma2ForCausalLM",
+    .prefix = "model.",
+    .layers = "model.layers.",
+    .tensors = kLlamaTensors,
+    .layer_tensors = kLlamaLayer + kFourNorms,
+    .ignored = kBuffers,
+    .keys = kSizes + kTied + kSoftCapsOfGemma2,
+    .only = kGemma2Act + kPlainAttention + kCausal,
+    .fixed = kGeglu + kPostNorms,
+    .window = WindowStyle::periodic,
+    .window_period = 2,
+    .scaled_embedding = true,
+};
+
+const Family kGemma3 = {
+    .name = "gemma3_text",
+    .architecture = "Gemma3ForCausalLM",
+    .prefix = "model.",
+    .layers = "model.layers.",
+    .tensors = kLlamaTensors,
+    .layer_tensors = kLlamaLayer + kFourNorms,
+    .ignored = kBuffers,
+    .keys = kSizes + kTied + kSoftCaps,
+    .only = kGemma2Act + kPlainAttention + kCausal,
+    .fixed = kGeglu + kPostNorms + kQkNorm,
+    .rope = RopeStyle::local_and_global,
+    .rope_theta = 1'000'000,
+    .window = WindowStyle::periodic,
+    .window_period = 6,
+    .scaled_embedding = true,
+};
+
+}  // namespace
+
+// In the order in which an export without a family's name tries them: the plainest first.
+std::span<const Family> families() {
+  static const std::array list = {kLlama, kMistral, kQwen2,  kQwen3,
+                                  kGemma, kGemma2,  kGemma3, kGpt2};
+  return list;
+}
+
+}  // namespace phx

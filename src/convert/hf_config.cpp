@@ -1,0 +1,355 @@
+#include "convert/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "convert/hf_positions.h"
+
+namespace phx {
+namespace {
+
+using Json = nlohmann::json;
+
+Json parse(const char* text) { return Json::parse(text); }
+
+OptionSet fields_of(TransformerConfig& model) {
+  OptionSet set;
+  set.add("Model", model);
+  return set;
+}
+
+// Said about the model's files, never read as part of the function.
+const std::set<std::string> kNotOfTheFunction = {"_name_or_path",
+                                                 "architectures",
+                                                 "auto_map",
+                                                 "bos_token_id",
+                                                 "cache_implementation",
+                                                 "dtype",
+                                                 "embd_pdrop",
+                                                 "eos_token_id",
+                                                 "id2label",
+                                                 "is_decoder",
+                                                 "label2id",
+                                                 "model_type",
+                                                 "n_ctx",
+                                                 "output_attentions",
+                                                 "output_hidden_states",
+                                                 "pad_token_id",
+                                                 "pretraining_tp",
+                                                 "reorder_and_upcast_attn",
+                                                 "return_dict",
+                                                 "summary_activation",
+                                                 "summary_first_dropout",
+                                                 "summary_proj_to_labels",
+                                                 "summary_type",
+                                                 "summary_use_proj",
+                                                 "task_specific_params",
+                                                 "tokenizer_class",
+                                                 "torch_dtype",
+                                                 "transformers_version",
+                                                 "unk_token_id",
+                                                 "use_cache"};
+
+std::set<std::string> keys_read(const Family& family) {
+  std::set<std::string> keys = kNotOfTheFunction;
+  for (const KeyRow& row : family.keys) keys.insert(row.hf);
+  for (const OnlyRow& row : family.only) keys.insert(row.hf);
+  if (family.grouped_heads) keys.insert("num_key_value_heads");
+  if (family.bias_keys) keys.insert({"attention_bias", "mlp_bias"});
+  keys.insert("head_dim");
+  for (const char* key : position_keys()) keys.insert(key);
+  return keys;
+}
+
+const Family& family_of(const Json& config, const std::string& where) {
+  const auto architectures = config.find("architectures");
+  if (architectures != config.end() && architectures->is_array() && !architectures->empty() &&
+      architectures->front().is_string())
+    return family_of_architecture(architectures->front().get<std::string>(), where);
+  const auto type = config.find("model_type");
+  PHX_CHECK(type != config.end() && type->is_string(), where,
+            " has neither \"architectures\" nor \"model_type\": which model is it?");
+  return family_of_model_type(type->get<std::string>(), where);
+}
+
+void take_keys(const Family& family, const Json& config, Json& ours,
+               std::vector<std::string>& problems) {
+  for (const KeyRow& row : family.keys) {
+    Json value;
+    if (config.contains(row.hf)) {
+      value = config[row.hf];
+    } else if (row.absent != nullptr) {
+      value = parse(row.absent);
+    } else {
+      problems.push_back(str_cat("\"", row.hf, "\" is missing"));
+      continue;
+    }
+    if (value.is_null() && row.absent == nullptr)
+      problems.push_back(str_cat("\"", row.hf, "\" is null"));
+    if (row.negated && value.is_boolean()) value = !value.get<bool>();
+    ours[row.ours] = value;
+  }
+  for (const OnlyRow& row : family.only) {
+    const Json value = config.contains(row.hf) ? config[row.hf] : parse(row.absent);
+    if (std::ranges::any_of(row.values, [&](const char* good) { return value == parse(good); }))
+      continue;
+    problems.push_back(str_cat("\"", row.hf, "\" is ", value.dump(), ", but of ", family.name,
+                               " models only ", row.values.front(), " is computed here"));
+  }
+  for (const FixedRow& row : family.fixed) ours[row.ours] = parse(row.value);
+}
+
+void take_heads(const Family& family, const Json& config, Json& ours,
+                std::vector<std::string>& problems) {
+  const auto integer = [&](const char* key) -> int64_t {
+    const auto found = config.find(key);
+    if (found == config.end() || found->is_null()) return 0;
+    if (found->is_number_integer()) return found->get<int64_t>();
+    problems.push_back(str_cat("\"", key, "\" is ", found->dump(), ", not a whole number"));
+    return 0;
+  };
+  const int64_t heads = ours.value("num_attention_heads", Json()).is_number_integer()
+                            ? ours["num_attention_heads"].get<int64_t>()
+                            : 0;
+  if (family.grouped_heads) {
+    const int64_t groups = integer("num_key_value_heads");
+    ours["group_query_attention"] = groups != 0 && groups != heads;
+    ours["num_query_groups"] = groups != 0 ? groups : heads;
+  }
+  if (const int64_t size = integer("head_dim"); size != 0) ours["kv_channels"] = size;
+  if (family.scaled_embedding && ours.value("hidden_size", Json()).is_number())
+    ours["embedding_scale"] = std::sqrt(ours["hidden_size"].get<double>());
+  if (!family.bias_keys) return;
+  const bool attention = config.value("attention_bias", false),
+             mlp = config.value("mlp_bias", false);
+  ours["add_bias_linear"] = mlp;
+  if (attention != mlp)
+    problems.push_back(str_cat("\"attention_bias\" is ", attention, " and \"mlp_bias\" ", mlp,
+                               ": biases are on all linear layers here, or on none"));
+}
+
+// The options' own checks: ranges, whole numbers, choices.
+void load(const Json& ours, OptionSet& fields, std::vector<std::string>& problems) {
+  ParseReport report;
+  fields.load_json(ours, report);
+  for (const Problem& problem : report.problems) problems.push_back(problem.text);
+}
+
+std::string listed(const std::vector<std::string>& problems) {
+  std::string text;
+  for (const std::string& problem : problems) text += "\n  " + problem;
+  return text;
+}
+
+}  // namespace
+
+HfConfig config_from_hf(const Json& config, const std::string& where) {
+  HfConfig result;
+  result.family = &family_of(config, where);
+  const Family& family = *result.family;
+  std::vector<std::string> problems;
+  if (const auto quantized = config.find("quantization_config");
+      quantized != config.end() && !quantized->is_null())
+    problems.push_back("\"quantization_config\": quantized weights are not read");
+  Json ours;
+  try {
+    take_keys(family, config, ours, problems);
+    take_heads(family, config, ours, problems);
+    TransformerConfig sizes;  // positions are counted by numbers that have been checked
+    OptionSet size_fields = fields_of(sizes);
+    load(ours, size_fields, problems);
+    if (problems.empty()) take_positions(family, config, ours, problems);
+  } catch (const Json::exception& error) {
+    problems.push_back(error.what());
+  }
+  OptionSet fields = fields_of(result.model);
+  if (problems.empty()) {
+    ours["seq_length"] = ours["max_position_embeddings"];
+    load(ours, fields, problems);
+    ParseReport report;
+    fields.check(transformer_rules(), report);
+    for (const Problem& problem : report.problems) problems.push_back(problem.text);
+  }
+  PHX_CHECK(problems.empty(), where, " (", family.name, ") cannot be taken:", listed(problems));
+  const std::set<std::string> read = keys_read(family);
+  for (const auto& [key, value] : config.items())
+    if (!read.contains(key) && !value.is_null()) result.unread.push_back(key);
+  return result;
+}
+
+Json config_to_hf(const Family& family, const TransformerConfig& model, const std::string& dtype,
+                  const Json& base) {
+  TransformerConfig resolved = model;
+  resolved.resolve();
+  if (!resolved.query_scale) resolved.query_scale = double(resolved.head_dim());
+  const Json ours = fields_of(resolved).json();
+  Json config = base.is_object() ? base : Json::object();
+  config.erase("dtype");
+  config["architectures"] = {family.architecture};
+  config["model_type"] = family.name;
+  config["torch_dtype"] = dtype;
+  for (const KeyRow& row : family.keys) {
+    const Json& value = ours.at(row.ours);
+    config[row.hf] = row.negated ? Json(!value.get<bool>()) : value;
+    if (row.whole && value.is_number() && value.get<double>() == std::floor(value.get<double>()))
+      config[row.hf] = int64_t(value.get<double>());
+  }
+  for (const OnlyRow& row : family.only)
+    if (!config.contains(row.hf) || std::ranges::none_of(row.values, [&](const char* good) {
+          return config[row.hf] == parse(good);
+        }))
+      config[row.hf] = parse(row.values.front());
+  if (family.grouped_heads) config["num_key_value_heads"] = resolved.query_groups();
+  if (family.free_head_size) config["head_dim"] = resolved.head_dim();
+  if (family.bias_keys) config["attention_bias"] = config["mlp_bias"] = resolved.has_linear_bias();
+  if (resolved.vocab_size) config["vocab_size"] = *resolved.vocab_size;
+  give_positions(family, resolved, config);
+  return config;
+}
+
+namespace {
+
+// What stands in the way of saying `model` in the family's words.
+std::vector<std::string> unsayable(const Family& family, const TransformerConfig& model) {
+  try {
+    const Json config = config_to_hf(family, model, "float32", Json());
+    return function_differences(model, config_from_hf(config, "the exported config.json").model);
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+}
+
+}  // namespace
+
+const Family& family_for(const TransformerConfig& model) {
+  const Family* nearest_family = nullptr;
+  std::vector<std::string> fewest;
+  for (const Family& family : families()) {
+    const std::vector<std::string> found = unsayable(family, model);
+    if (found.empty()) return family;
+    if (nearest_family != nullptr && found.size() >= fewest.size()) continue;
+    nearest_family = &family;
+    fewest = found;
+  }
+  throw_error(str_cat("no family of Hugging Face has this model; ", nearest_family->name,
+                      " comes nearest, but its config.json would mean another function (here and "
+                      "there):",
+                      listed(fewest)));
+}
+
+namespace {
+
+std::vector<int64_t> layers_where(const TransformerConfig& model,
+                                  bool (*holds)(const TransformerConfig&, int64_t)) {
+  std::vector<int64_t> list;
+  for (int64_t layer = 0; layer < model.num_layers; ++layer) list.push_back(holds(model, layer));
+  return list;
+}
+
+bool all_are(const std::vector<int64_t>& list, int64_t value) {
+  return std::ranges::all_of(list, [&](int64_t entry) { return entry == value; });
+}
+
+void drop_idle_rotation(TransformerConfig& model) {
+  const TransformerConfig defaults;
+  const PositionEmbedding type = model.position_embedding_type;
+  const bool yarn = type == PositionEmbedding::yarn,
+             rotates = yarn || type == PositionEmbedding::rope;
+  if (!rotates) {
+    model.rotary_base = defaults.rotary_base;
+    model.rotary_base_local.reset();
+    model.rotary_percent = defaults.rotary_percent;
+    model.rotary_interleaved = false;
+    model.rotary_seq_len_interpolation_factor.reset();
+    model.no_rope_freq.reset();
+  }
+  if (!rotates || !model.use_rope_scaling) {
+    model.use_rope_scaling = false;
+    model.rope_scaling_factor = defaults.rope_scaling_factor;
+    model.rope_scaling_low_freq_factor = defaults.rope_scaling_low_freq_factor;
+    model.rope_scaling_high_freq_factor = defaults.rope_scaling_high_freq_factor;
+    model.rope_scaling_original_max_position_embeddings =
+        defaults.rope_scaling_original_max_position_embeddings;
+  }
+  if (!yarn) {
+    model.rotary_scaling_factor = defaults.rotary_scaling_factor;
+    model.yarn_original_max_position_embeddings.reset();
+    model.yarn_beta_fast = defaults.yarn_beta_fast;
+    model.yarn_beta_slow = defaults.yarn_beta_slow;
+    model.mscale = defaults.mscale;
+    model.mscale_all_dim = defaults.mscale_all_dim;
+  }
+  if (model.rotary_seq_len_interpolation_factor == 1.0)
+    model.rotary_seq_len_interpolation_factor.reset();
+  const bool stretched =
+      yarn || model.use_rope_scaling || model.rotary_seq_len_interpolation_factor.has_value();
+  if (model.rotary_base_local == model.rotary_base && !stretched) model.rotary_base_local.reset();
+  if (model.no_rope_freq) {
+    const std::vector<int64_t> plain = layers_where(
+        model, [](const TransformerConfig& m, int64_t i) { return !m.layer_uses_rope(i); });
+    model.no_rope_freq =
+        all_are(plain, 0) ? std::nullopt : std::optional(FrequencyPattern::of(plain));
+  }
+}
+
+// One way of saying what can be said in several, and defaults for what changes nothing.
+TransformerConfig canonical(TransformerConfig model) {
+  const TransformerConfig defaults;
+  const std::vector<int64_t> windowed = layers_where(
+      model, [](const TransformerConfig& m, int64_t i) { return m.layer_window(i).has_value(); });
+  model.resolve();
+  model.vocab_size = model.vocab_size.value_or(model.padded_vocab_size.value_or(0));
+  model.group_query_attention = true;
+  model.padded_vocab_size.reset();
+  model.make_vocab_size_divisible_by = defaults.make_vocab_size_divisible_by;
+  model.seq_length = 0;
+  if (!model.has_position_table()) model.max_position_embeddings = 0;
+  model.attention_dropout = model.hidden_dropout = 0;
+  model.init_method_std = defaults.init_method_std;
+  model.embedding_init_method_std.reset();
+  if (model.add_bias_linear) model.add_qkv_bias = false;
+  if (model.query_scale == double(model.head_dim())) model.query_scale.reset();
+  if (model.embedding_scale == 1.0) model.embedding_scale.reset();
+
+  model.window_attn_skip_freq.reset();
+  if (all_are(windowed, 0)) {
+    model.window_size.reset();
+    model.rotary_base_local.reset();
+  } else {
+    model.window_size->right = 0;
+    if (!all_are(windowed, 1)) model.window_attn_skip_freq = FrequencyPattern::of(windowed);
+  }
+  drop_idle_rotation(model);
+  return model;
+}
+
+// Numbers may have gone through a text of fewer digits.
+bool alike(const Json& a, const Json& b) {
+  if (!a.is_number() || !b.is_number()) return a == b;
+  const double x = a.get<double>(), y = b.get<double>();
+  return std::abs(x - y) <= 1e-6 * std::max(std::abs(x), std::abs(y));
+}
+
+}  // namespace
+
+std::vector<std::string> function_differences(const TransformerConfig& a,
+                                              const TransformerConfig& b) {
+  TransformerConfig first = canonical(a), second = canonical(b);
+  const Json x = fields_of(first).json(), y = fields_of(second).json();
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : x.items()) {
+    if (alike(value, y.at(key))) continue;
+    const auto text = [](const Json& json) {
+      return json.is_null() ? std::string("unset") : value_text(json);
+    };
+    differences.push_back(
+        str_cat("--", kebab_case(key), ": ", text(value), " and ", text(y.at(key))));
+  }
+  return differences;
+}
+
+}  // namespace phx

@@ -1,0 +1,38 @@
+// config.json and TransformerConfig, by the family's table. Import is strict in what would change
+// the function: an unsupported value is an error that names it. Export is checked by importing what
+// it wrote: a family that cannot say all of a model is refused, with what it cannot say.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "convert/family.h"
+#include "transformer/transformer_config.h"
+
+namespace phx {
+
+struct HfConfig {
+  const Family* family = nullptr;
+  TransformerConfig model;
+  std::vector<std::string> unread;  // keys that nothing here knows
+};
+
+// `where` names the file in errors, which tell everything that is wrong at once.
+HfConfig config_from_hf(const nlohmann::json& config, const std::string& where);
+
+// `base`: keys of an older config.json (token ids and the like), which stay where the model does
+// not say otherwise. `dtype`: of the weights, as torch names it ("bfloat16").
+nlohmann::json config_to_hf(const Family& family, const TransformerConfig& model,
+                            const std::string& dtype, const nlohmann::json& base);
+
+// The family whose config.json can say all of `model`; an error tells what stands in the way.
+const Family& family_for(const TransformerConfig& model);
+
+// What differs in the function that two configs describe, "rotary_base: 10000 and 500000"; fields
+// that only training reads (dropout, initial weights, sequence length) do not count, nor do two
+// ways of saying the same.
+std::vector<std::string> function_differences(const TransformerConfig& a,
+                                              const TransformerConfig& b);
+
+}  // namespace phx

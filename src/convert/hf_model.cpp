@@ -1,0 +1,105 @@
+#include "convert/hf_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/compare.h"
+#include "convert/rearranged_source.h"
+#include "convert/renamed_source.h"
+
+namespace phx {
+
+HfConfig read_hf_config(const Path& folder) {
+  const Path file = folder / "config.json";
+  return config_from_hf(read_json_object(file), file.string());
+}
+
+namespace {
+
+constexpr const char* kHead = "lm_head.weight";
+
+// Folders that were saved without the head may lack the prefix of its other part.
+std::shared_ptr<const TensorSource> with_prefix(std::shared_ptr<const TensorSource> source,
+                                                const std::string& prefix) {
+  for (const auto& [name, info] : source->tensors())
+    if (name.starts_with(prefix)) return source;
+  return std::make_shared<RenamedSource>(std::move(source), [&](const std::string& name) {
+    return name == kHead ? name : prefix + name;
+  });
+}
+
+}  // namespace
+
+HfModel::HfModel(const Path& path) : folder(path), config(read_hf_config(path)) {
+  files_ = with_prefix(open_hf_tensors(folder), config.family->prefix);
+  tensors = RearrangedSource::hf_as_megatron(
+      files_, *config.family, tensor_pairs(*config.family, config.model), folder.string());
+}
+
+void HfModel::check_tied_head() const {
+  if (config.model.untie_embeddings_and_output_weights || !files_->tensors().contains(kHead))
+    return;
+  const auto one = [](std::shared_ptr<const TensorSource> source, const std::string& wanted) {
+    return RenamedSource(std::move(source), [&](const std::string& name) {
+      return name == wanted ? std::optional<std::string>("table") : std::nullopt;
+    });
+  };
+  const auto found =
+      differences(one(files_, kHead), one(tensors, "embedding.word_embeddings.weight"));
+  PHX_CHECK(found.empty(), folder.string(), ": config.json ties the head to the embedding, but ",
+            kHead, " is another matrix\n  hint: \"tie_word_embeddings\": false would take both");
+}
+
+std::string torch_dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "float64";
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
+    default:
+      throw_error(str_cat("weights of type ", name(dtype), " are not written for Hugging Face"));
+  }
+}
+
+const Family& export_hf(const Path& folder, std::shared_ptr<const TensorSource> ours,
+                        const HfExport& what) {
+  const Family& family = what.family != nullptr ? *what.family : family_for(what.model);
+  const std::vector<TensorPair> pairs = tensor_pairs(family, what.model);
+  const std::string where = ours->description();
+  const std::unique_ptr<RearrangedSource> theirs =
+      RearrangedSource::megatron_as_hf(std::move(ours), pairs, where);
+
+  std::vector<std::string> order;
+  for (const TensorPair& pair : pairs)
+    for (const TensorPair::Theirs& tensor : pair.hf) order.push_back(tensor.name);
+  const DType dtype = what.dtype.value_or(theirs->tensors().at(order.at(0)).dtype);
+  nlohmann::json base;
+  HfWriteOptions options{.max_shard_bytes = what.max_shard_bytes,
+                         .dtype = what.dtype,
+                         .companions = {},
+                         .replace = what.replace};
+  if (what.companions) {
+    options.companions = companion_files(*what.companions);
+    const Path file = *what.companions / "config.json";
+    if (std::filesystem::exists(file)) {
+      base = read_json_object(file);
+      // Keys of another family would be noise at best.
+      if (base.value("model_type", "") != family.name) base = nlohmann::json();
+    }
+  }
+  const nlohmann::json config = config_to_hf(family, what.model, torch_dtype_name(dtype), base);
+  const auto differences =
+      function_differences(what.model, config_from_hf(config, "the exported config.json").model);
+  std::string text;
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  PHX_CHECK(differences.empty(), "config.json of a ", family.name,
+            " model would mean another function (here and there):", text);
+  write_hf_folder(folder, *theirs, order, config, options);
+  return family;
+}
+
+}  // namespace phx

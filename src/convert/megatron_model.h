@@ -1,0 +1,41 @@
+// A checkpoint of Megatron's (torch_dist or torch) as one of our models: its tensors under our
+// names, and what its run's arguments say of the model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/tensor_source.h"
+
+namespace phx {
+
+// An iter_* folder of Megatron's, or a folder of them; `step`: not the newest of it.
+bool is_megatron_folder(const Path& folder, std::optional<int64_t> step = {});
+
+struct MegatronModel {
+  // `vocab_size`: tokens without padding, if the run's arguments do not say it; 0: as they say.
+  explicit MegatronModel(const Path& folder, std::optional<int64_t> step = {},
+                         int64_t vocab_size = 0);
+
+  Path path;         // the iter_* folder
+  std::string kind;  // "torch_dist"
+  // Weights; and as our runs save it optimizer state, if all of the model has it.
+  std::shared_ptr<const TensorSource> tensors;
+  std::shared_ptr<const TensorSource> weights;
+  bool has_optimizer = false;
+  std::string common_json;         // the run's replicated state: "args", "iteration", ..
+  std::vector<std::string> notes;  // what was left out, and why
+
+  // Options of the model, as in options.json; an error if the checkpoint does not say them.
+  nlohmann::json options() const;
+
+ private:
+  int64_t vocab_size_;
+};
+
+}  // namespace phx

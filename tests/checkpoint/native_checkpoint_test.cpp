@@ -1,0 +1,225 @@
+#include "checkpoint/native_checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_model.h"
+#include "checkpoint/loader.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/saver.h"
+#include "checkpoint/write_checkpoint.h"
+#include "support/gradients.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using phx::testing::all_bytes;
+using phx::testing::CutStore;
+using phx::testing::error_of;
+using phx::testing::test_device;
+using ::testing::HasSubstr;
+
+std::vector<LocalBox> boxes(CutStore& cut) {
+  const FlatRange all = cut.store.all();
+  return boxes_of(cut.store, cut.states()[0], {&all, 1});
+}
+
+void save(const Path& folder, int64_t iteration, CutStore& cut, SaverOptions options = {}) {
+  options.folder = folder;
+  CheckpointSaver saver(options);
+  saver.begin(iteration, boxes(cut), {{"note", "\"hello\""}});
+  saver.wait();
+}
+
+TEST(NativeCheckpoint, GivesBackWhatWasSavedUnderEveryCut) {
+  const TempFolder folder;
+  CutStore saved(test_device(), 1);
+  save(folder.path(), 12, saved);
+  EXPECT_EQ(latest_checkpoint(folder.path()), 12);
+  const NativeCheckpoint checkpoint(checkpoint_path(folder.path(), 12));
+  EXPECT_EQ(checkpoint.iteration(), 12);
+  EXPECT_EQ(checkpoint.info("note"), "\"hello\"");
+  checkpoint.verify();
+  for (int size : {1, 2, 4}) {
+    for (int rank = 0; rank < size; ++rank) {
+      CutStore loaded(test_device(), 99, rank, size), truth(test_device(), 1, rank, size);
+      const LoadReport report = load_parameters(checkpoint, loaded.store, loaded.states());
+      EXPECT_EQ(report.tensors, 4);
+      EXPECT_EQ(to_values(loaded.store.weights()), to_values(truth.store.weights()));
+    }
+  }
+}
+
+TEST(NativeCheckpoint, IsAFileThatOtherReadersOfSafetensorsUnderstand) {
+  const TempFolder folder;
+  CutStore saved(test_device(), 1);
+  save(folder.path(), 1, saved);
+  const SafetensorsFile file(checkpoint_path(folder.path(), 1) / "shard_00000.safetensors");
+  EXPECT_EQ(file.at("columns.weight").shape, (std::vector<int64_t>{5, 8}));
+  const auto bytes = file.at("columns.weight").bytes;
+  EXPECT_TRUE(std::ranges::equal(
+      bytes, all_bytes(NativeCheckpoint(checkpoint_path(folder.path(), 1)))["columns.weight"]));
+}
+
+TEST(NativeCheckpoint, ALoadThatDoesNotFitNamesEveryTensorAndChangesNothing) {
+  const TempFolder folder;
+  CutStore saved(test_device(), 1);
+  save(folder.path(), 1, saved);
+  const NativeCheckpoint checkpoint(checkpoint_path(folder.path(), 1));
+  TensorInfos expected = checkpoint.tensors();
+  auto moved = expected.extract("vector.bias");
+  moved.key() = "vector.bia";
+  expected.insert(std::move(moved));
+  expected["table.weight"].shape = {11, 5};
+  expected["other"] = {DType::f32, {1}};
+  EXPECT_EQ(error_of([&] { check_tensors(checkpoint, expected); }),
+            checkpoint.description() +
+                " does not fit the model: 2 of 5 tensors do\n"
+                "  missing in the file: 2\n    other\n"
+                "    vector.bia (the nearest it has is vector.bias)\n"
+                "  different: 1\n"
+                "    table.weight: the file has F32 [11, 4], the model F32 [11, 5]\n"
+                "  not in the model: 1\n    vector.bias");
+  CutStore other(test_device(), 5, 0, 1, {.dtype = DType::bf16});
+  const auto before = to_values(other.store.weights());
+  EXPECT_THAT(error_of([&] { load_parameters(checkpoint, other.store, other.states()); }),
+              HasSubstr("the file has F32 [16, 6], the model BF16 [16, 6]"));
+  EXPECT_EQ(to_values(other.store.weights()), before);
+  load_parameters(checkpoint, other.store, other.states(), {.convert = true});
+  CutStore rounded(test_device(), 1, 0, 1, {.dtype = DType::bf16});
+  EXPECT_EQ(to_values(other.store.weights()), to_values(rounded.store.weights()))
+      << "normals are drawn in f32 and rounded once, as a conversion does";
+}
+
+TEST(NativeCheckpoint, AFlippedBitAnywhereIsFoundAndItsFileNamed) {
+  const TempFolder folder;
+  CutStore saved(test_device(), 1);
+  save(folder.path(), 1, saved);
+  const Path path = checkpoint_path(folder.path(), 1);
+  for (const char* name : {"manifest.json", "shard_00000.safetensors"}) {
+    const std::string good = read_file(path / name);
+    for (size_t at = 0; at < good.size(); at += 7) {
+      std::string bad = good;
+      bad[at] = char(bad[at] ^ (1 << at % 8));
+      std::ofstream(path / name, std::ios::binary) << bad;
+      EXPECT_THAT(error_of([&] { NativeCheckpoint(path).verify(); }), HasSubstr(name)) << at;
+    }
+    std::ofstream(path / name, std::ios::binary) << good;
+  }
+  NativeCheckpoint(path).verify();
+  // A load meets the damage as well, before anything is trained with it.
+  const std::string good = read_file(path / "shard_00000.safetensors");
+  std::string bad = good;
+  bad[bad.size() - 30] ^= 1;
+  std::ofstream(path / "shard_00000.safetensors", std::ios::binary) << bad;
+  CutStore loaded(test_device(), 2);
+  EXPECT_THAT(
+      error_of([&] { load_parameters(NativeCheckpoint(path), loaded.store, loaded.states()); }),
+      HasSubstr("shard_00000.safetensors is damaged: bytes from"));
+}
+
+TEST(NativeCheckpoint, ACutFileOrAMissingOneIsFoundWhenItIsOpened) {
+  const TempFolder folder;
+  CutStore saved(test_device(), 1);
+  save(folder.path(), 1, saved);
+  const Path path = checkpoint_path(folder.path(), 1), shard = path / "shard_00000.safetensors";
+  const auto size = std::filesystem::file_size(shard);
+  for (const uintmax_t left : {size - 1, size / 2, uintmax_t{0}}) {
+    std::filesystem::resize_file(shard, left);
+    EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr(shard.string() + " has "));
+  }
+  std::filesystem::remove(shard);
+  EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }),
+              HasSubstr("cannot read " + shard.string()));
+  std::filesystem::remove(manifest_path(path));
+  EXPECT_THAT(error_of([&] { NativeCheckpoint{path}; }), HasSubstr("it has no manifest.json"));
+}
+
+TEST(NativeCheckpoint, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
+  const TempFolder folder;
+  for (int64_t iteration : {10, 20, 30}) {
+    CutStore saved(test_device(), uint64_t(iteration));
+    save(folder.path(), iteration, saved);
+  }
+  std::filesystem::resize_file(checkpoint_path(folder.path(), 30) / "shard_00000.safetensors", 100);
+  std::vector<std::string> why_not;
+  EXPECT_EQ(newest_valid_checkpoint(folder.path(), why_not), 20);
+  ASSERT_EQ(why_not.size(), 1u);
+  EXPECT_THAT(why_not[0], HasSubstr("iter_0000030/shard_00000.safetensors has 100 bytes"));
+}
+
+// Any box of a tensor of three axes, from pieces that cut it elsewhere.
+TEST(NativeCheckpoint, WritesAnySourceInFilesOfABoundedSizeAndReadsAnyBox) {
+  class Counting : public TensorSource {
+   public:
+    Counting() { infos_["a"] = {DType::i32, {3, 4, 5}}, infos_["b"] = {DType::u8, {}}; }
+    const TensorInfos& tensors() const override { return infos_; }
+    void read(const std::string& name, const Box& box, std::span<std::byte> out) const override {
+      if (name == "b") {
+        out[0] = std::byte{42};
+        return;
+      }
+      auto* to = reinterpret_cast<int32_t*>(out.data());
+      for (int64_t i = 0; i < box.size[0]; ++i)
+        for (int64_t j = 0; j < box.size[1]; ++j)
+          for (int64_t k = 0; k < box.size[2]; ++k)
+            *to++ = int32_t((box.begin[0] + i) * 100 + (box.begin[1] + j) * 10 + box.begin[2] + k);
+    }
+    std::string description() const override { return "numbers"; }
+
+   private:
+    TensorInfos infos_;
+  };
+  const TempFolder folder;
+  const Counting source;
+  write_checkpoint(folder.path(), 3, source, {{"state", "{}"}}, {.shard_bytes = 1});
+  const NativeCheckpoint checkpoint(checkpoint_path(folder.path(), 3));
+  EXPECT_EQ(checkpoint.manifest().files.size(), 2u);
+  EXPECT_EQ(all_bytes(checkpoint), all_bytes(source));
+  for (int64_t i = 0; i < 3; ++i)
+    for (int64_t j = 0; j < 4; ++j)
+      for (int64_t k = 0; k < 5; ++k) {
+        const Box box{{i, j, k}, {3 - i, 4 - j, 5 - k}};
+        std::vector<std::byte> a(size_t(box.numel() * 4)), b(a.size());
+        source.read("a", box, a);
+        checkpoint.read("a", box, b);
+        EXPECT_EQ(a, b) << i << j << k;
+      }
+}
+
+TEST(TensorSource, SlabsAreATensorInOrderWhateverTheirSize) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {7}, {3, 5}, {2, 3, 4}, {1, 6, 1, 2}, {4, 0, 2}}) {
+    for (int64_t bytes = 1; bytes < 100; bytes += 3) {
+      std::vector<int64_t> order;  // global places of the elements
+      for_each_slab({DType::i32, shape}, bytes, [&](const Box& slab) {
+        EXPECT_LE(slab.numel() * 4, std::max<int64_t>(bytes, 4));
+        for (int64_t i = 0; i < slab.numel(); ++i) {
+          int64_t rest = i, place = 0, scale = 1;
+          for (size_t axis = shape.size(); axis-- > 0;) {
+            place += (slab.begin[axis] + rest % slab.size[axis]) * scale;
+            rest /= slab.size[axis];
+            scale *= shape[axis];
+          }
+          order.push_back(place);
+        }
+      });
+      ASSERT_EQ(int64_t(order.size()), whole_box(shape).numel());
+      for (size_t i = 0; i < order.size(); ++i) ASSERT_EQ(order[i], int64_t(i));
+    }
+  }
+}
+
+TEST(CheckpointFolder, WithoutATrackerThereIsNoneAndABrokenTrackerIsAnError) {
+  const TempFolder folder;
+  EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
+  write_file(folder / "latest_checkpointed_iteration.txt", "6abc");
+  EXPECT_THAT(error_of([&] { latest_checkpoint(folder.path()); }), HasSubstr("holds '6abc'"));
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,87 @@
+#include "cli/convert_megatron.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/native_checkpoint.h"
+#include "checkpoint/torch/torch_dist.h"
+#include "checkpoint/torch_fixture.h"
+#include "cli/convert_command.h"
+#include "cli/pretrain_options.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string output_of(const std::vector<std::string>& args) {
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_convert(args), 0);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+TEST(ConvertMegatron, TorchDistBecomesNativeAndTorchDistAgain) {
+  const TempFolder folder;
+  const std::string native = folder / "native", out = folder / "out";
+  EXPECT_THAT(output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native,
+                         "--vocab-size", "22"}),
+              HasSubstr("60 tensors, optimizer state among them, are in"));
+  const NativeCheckpoint checkpoint(checkpoint_path(native, 30));
+  EXPECT_THAT(checkpoint.info("options"), HasSubstr("\"vocab_size\":22"));
+  EXPECT_THAT(checkpoint.info("options"), HasSubstr("\"bf16\":true"));
+  EXPECT_THAT(checkpoint.info("state"), HasSubstr("\"consumed_train_samples\":240"));
+
+  EXPECT_THAT(output_of({"export", "--native", native, "--torch-dist", out}),
+              HasSubstr("iter_0000030 as torch_dist"));
+  EXPECT_EQ(latest_checkpoint(out), 30);
+  const TorchDistCheckpoint after(Path(out) / "iter_0000030");
+  EXPECT_EQ(after.tensors().size(), 15u);
+  for (const auto& [name, info] : after.tensors()) {
+    EXPECT_EQ(info.dtype, DType::bf16);
+    // bf16 weights were made of the masters: those of the fixture are other numbers.
+    expect_fixture(after, name, "optimizer.state.param." + name);
+  }
+}
+
+TEST(ConvertMegatron, ExportsSayWhichModelTheyAre) {
+  const TempFolder folder;
+  const std::string native = folder / "native", out = folder / "out", again = folder / "again";
+  output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native});
+  output_of({"export", "--native", native, "--torch-dist", out});
+  output_of({"import", "--megatron", out, "--native", again});
+  const auto model = [](const Path& path) {
+    return PretrainOptions::from_json(nlohmann::json::parse(NativeCheckpoint(path).info("options")))
+        .to_json();
+  };
+  EXPECT_EQ(model(checkpoint_path(native, 30)), model(checkpoint_path(again, 0)));
+}
+
+TEST(ConvertMegatron, WeightsCanBeTakenAlone) {
+  const TempFolder folder;
+  const std::string native = folder / "native";
+  EXPECT_THAT(output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native,
+                         "--weights-only"}),
+              HasSubstr("15 tensors of weights are in"));
+  const NativeCheckpoint checkpoint(checkpoint_path(native, 0));
+  EXPECT_EQ(checkpoint.tensors().size(), 15u);
+  EXPECT_FALSE(checkpoint.manifest().info.contains("state"));
+}
+
+TEST(ConvertMegatron, OlderKindsAreImportedToo) {
+  const TempFolder folder;
+  EXPECT_THAT(
+      output_of({"import", "--megatron", torch_fixture("torch"), "--native", folder / "native"}),
+      HasSubstr("27 tensors of weights are in"));
+  EXPECT_THAT(error_of([&] {
+                run_convert(std::vector<std::string>{"import", "--megatron", folder.path(),
+                                                     "--native", folder / "native"});
+              }),
+              HasSubstr("holds no checkpoint of Megatron"));
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,164 @@
+// Runs that begin from Hugging Face folders, and write them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/compare.h"
+#include "cli/convert_command.h"
+#include "cli/pretrain_command.h"
+#include "cli/pretrain_options.h"
+#include "convert/hf_model.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string fixture(const std::string& name) { return std::string(PHX_TEST_DATA "/hf/") + name; }
+
+// A run of two iterations that changes no weight.
+std::vector<std::string> run_of(const std::string& folder,
+                                const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args = {"--load",
+                                   folder,
+                                   "--seq-length",
+                                   "16",
+                                   "--mock-data",
+                                   "--train-iters",
+                                   "2",
+                                   "--lr",
+                                   "1e-30",
+                                   "--micro-batch-size",
+                                   "1",
+                                   "--global-batch-size",
+                                   "2",
+                                   "--weight-decay",
+                                   "0",
+                                   "--lr-decay-style",
+                                   "constant",
+                                   "--device",
+                                   "cpu",
+                                   "--eval-iters",
+                                   "0"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+std::string problems_of(const ParseResult& result) {
+  return format_problems(result.report.problems);
+}
+
+TEST(HfLoad, TheFolderFillsTheOptionsOfTheModel) {
+  const ParseResult result = parse_pretrain(run_of(fixture("gemma3")));
+  ASSERT_TRUE(result.report.ok()) << problems_of(result);
+  const TransformerConfig& model = result.options.model;
+  EXPECT_EQ(model.num_layers, 4);
+  EXPECT_EQ(model.vocab_size, 53);
+  EXPECT_EQ(model.seq_length, 16);
+  EXPECT_TRUE(model.geglu);
+  EXPECT_EQ(model.layer_window(2), std::nullopt);
+}
+
+TEST(HfLoad, AFlagThatContradictsIsAnErrorWithBothValues) {
+  const std::vector<std::string> other = {"--num-layers", "3", "--rotary-base", "500"};
+  const ParseResult result = parse_pretrain(run_of(fixture("llama2"), other));
+  EXPECT_THAT(problems_of(result),
+              AllOf(HasSubstr("--num-layers: 3 and 2 in " + fixture("llama2/config.json")),
+                    HasSubstr("--rotary-base: 500 and 10000"), HasSubstr("--use-checkpoint-args")));
+}
+
+TEST(HfLoad, WithUseCheckpointArgsTheFolderWins) {
+  const ParseResult result =
+      parse_pretrain(run_of(fixture("llama2"), {"--num-layers", "3", "--use-checkpoint-args"}));
+  ASSERT_TRUE(result.report.ok()) << problems_of(result);
+  EXPECT_EQ(result.options.model.num_layers, 2);
+}
+
+TEST(HfLoad, AFlagThatSaysTheSameIsFine) {
+  const ParseResult result =
+      parse_pretrain(run_of(fixture("llama2"), {"--num-layers", "2", "--swiglu"}));
+  EXPECT_TRUE(result.report.ok()) << problems_of(result);
+}
+
+TEST(HfLoad, AFolderThatCannotBeTakenIsToldBeforeTheRun) {
+  const TempFolder folder;
+  make_folder(folder / "moe");
+  write_file(folder / "moe/config.json", "{\"architectures\": [\"MixtralForCausalLM\"]}");
+  EXPECT_THAT(problems_of(parse_pretrain(run_of(folder / "moe"))),
+              HasSubstr("this build does not have: mixtures of experts"));
+}
+
+TEST(HfLoad, WhatNoFamilyCanSayIsToldBeforeTheRun) {
+  const ParseResult result = parse_pretrain(std::vector<std::string>{"--num-layers",
+                                                                     "2",
+                                                                     "--hidden-size",
+                                                                     "16",
+                                                                     "--num-attention-heads",
+                                                                     "4",
+                                                                     "--seq-length",
+                                                                     "16",
+                                                                     "--max-position-embeddings",
+                                                                     "16",
+                                                                     "--vocab-size",
+                                                                     "53",
+                                                                     "--mock-data",
+                                                                     "--train-iters",
+                                                                     "2",
+                                                                     "--lr",
+                                                                     "1",
+                                                                     "--micro-batch-size",
+                                                                     "1",
+                                                                     "--squared-relu",
+                                                                     "--save",
+                                                                     "x",
+                                                                     "--save-interval",
+                                                                     "1",
+                                                                     "--save-hf-interval",
+                                                                     "2"});
+  EXPECT_THAT(problems_of(result), AllOf(HasSubstr("--save-hf-interval: no family"),
+                                         HasSubstr("--squared-relu: true and false")));
+}
+
+// The weights go through four ranks, a native checkpoint and back, untouched.
+TEST(HfLoad, ARunLoadsAndWritesFoldersUnderAnyLayout) {
+  const std::vector<std::vector<std::string>> layouts = {
+      {},
+      {"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"},
+      {"--local-ranks", "2", "--use-distributed-optimizer", "--async-save"}};
+  for (const char* name : {"gpt2", "gemma2"}) {
+    for (const auto& layout : layouts) {
+      const TempFolder folder;
+      std::vector<std::string> args = run_of(
+          fixture(name), {"--save", folder / "out", "--save-interval", "1", "--save-hf-interval",
+                          "2", "--attention-dropout", "0", "--hidden-dropout", "0"});
+      args.insert(args.end(), layout.begin(), layout.end());
+      ::testing::internal::CaptureStdout();
+      const int code = run_pretrain(args);
+      const std::string out = ::testing::internal::GetCapturedStdout();
+      ASSERT_EQ(code, 0) << out;
+      EXPECT_THAT(out, HasSubstr("loaded the weights of " + fixture(name)));
+      const Path written = folder / "out/hf/iter_0000002";
+      ASSERT_TRUE(std::filesystem::exists(written)) << out;
+      EXPECT_FALSE(std::filesystem::exists(folder / "out/hf/iter_0000001"));
+      const auto found = differences(*HfModel(written).tensors, *HfModel(fixture(name)).tensors);
+      EXPECT_TRUE(found.empty()) << found.front().name << " " << found.front().what;
+      EXPECT_TRUE(std::filesystem::exists(written / "generation_config.json"));
+    }
+  }
+}
+
+TEST(HfLoad, AnImportedCheckpointIsLoadedAsWeights) {
+  const TempFolder folder;
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_convert(std::vector<std::string>{"import", "--hf", fixture("qwen3"), "--native",
+                                                 folder / "native"}),
+            0);
+  const int code = run_pretrain(run_of(folder / "native", {"--use-checkpoint-args"}));
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, 0);
+  EXPECT_THAT(out, HasSubstr("loaded the weights of " + (folder / "native").string()));
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,173 @@
+#include "convert/hf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/tensors_in_memory.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using Json = nlohmann::json;
+using Texts = std::vector<std::string>;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Json fixture_config(const std::string& name) {
+  return read_json_object(hf_fixture(name) / "config.json");
+}
+
+TransformerConfig imported(const Json& config) {
+  return config_from_hf(config, "config.json").model;
+}
+
+std::string refusal(const Json& config) {
+  return error_of([&] { config_from_hf(config, "config.json"); });
+}
+
+TEST(HfConfig, WhatIsExportedMeansTheSameWhenImported) {
+  for (const char* name : kHfFixtures) {
+    SCOPED_TRACE(name);
+    const Json config = fixture_config(name);
+    const HfConfig before = config_from_hf(config, name);
+    EXPECT_EQ(before.unread, Texts());
+    for (const Json& base : {Json(), config}) {
+      const Json exported = config_to_hf(*before.family, before.model, "float32", base);
+      EXPECT_EQ(function_differences(before.model, imported(exported)), Texts());
+    }
+    EXPECT_STREQ(family_for(before.model).name, before.family->name);
+  }
+}
+
+TEST(HfConfig, KeysOfTheOriginalThatSayNothingAboutTheFunctionStay) {
+  Json config = fixture_config("llama2");
+  config["eos_token_id"] = {5, 6};
+  const HfConfig before = config_from_hf(config, "llama2");
+  const Json exported = config_to_hf(*before.family, before.model, "bfloat16", config);
+  EXPECT_EQ(exported["eos_token_id"], Json({5, 6}));
+  EXPECT_EQ(exported["torch_dtype"], "bfloat16");
+  EXPECT_FALSE(exported.contains("rope_parameters"));  // both ways at once could contradict
+}
+
+TEST(HfConfig, ValuesBecomeOurOptions) {
+  const TransformerConfig llama = imported(fixture_config("llama3"));
+  EXPECT_EQ(llama.num_layers, 2);
+  EXPECT_EQ(llama.query_groups(), 2);
+  EXPECT_EQ(llama.head_dim(), 8);
+  EXPECT_TRUE(llama.use_rope_scaling);
+  EXPECT_EQ(llama.rope_scaling_factor, 4);
+  EXPECT_EQ(llama.rope_scaling_original_max_position_embeddings, 16);
+  EXPECT_FALSE(llama.untie_embeddings_and_output_weights);
+  EXPECT_FALSE(llama.add_bias_linear);
+
+  const TransformerConfig gemma = imported(fixture_config("gemma3"));
+  EXPECT_EQ(gemma.layer_window(0), (WindowSize{5, 0}));
+  EXPECT_EQ(gemma.layer_window(2), std::nullopt);  // every third
+  EXPECT_EQ(gemma.layer_rotary_base(0), 10000);
+  EXPECT_EQ(gemma.layer_rotary_base(2), 1000000);
+  EXPECT_EQ(gemma.embedding_scale, 4.0);
+  EXPECT_EQ(gemma.query_scale, 12.0);
+
+  const TransformerConfig gpt2 = imported(fixture_config("gpt2"));
+  EXPECT_EQ(gpt2.ffn_size(), 64);  // n_inner null: four times the width
+  EXPECT_EQ(gpt2.max_position_embeddings, 32);
+}
+
+TEST(HfConfig, AMissingKeyHasTheLibrarysDefault) {
+  Json config = fixture_config("gemma2");
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "layer_types",
+                          "rope_parameters", "tie_word_embeddings", "sliding_window"})
+    config.erase(key);
+  const TransformerConfig model = imported(config);
+  EXPECT_EQ(model.attn_logit_softcapping, 50);
+  EXPECT_EQ(model.final_logit_softcapping, 30);
+  EXPECT_EQ(model.layer_window(0), (WindowSize{4095, 0}));
+  EXPECT_EQ(model.layer_window(1), std::nullopt);
+  EXPECT_EQ(model.rotary_base, 10000);
+  EXPECT_FALSE(model.untie_embeddings_and_output_weights);
+}
+
+TEST(HfConfig, WhatIsNotComputedHereIsNamed) {
+  struct Case {
+    const char* fixture;
+    Json change;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"llama2",
+       {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}, {"rope_parameters", nullptr}},
+       "rope scaling of type \"dynamic\" is not computed here"},
+      {"llama2", {{"attention_bias", true}}, "\"attention_bias\" is 1 and \"mlp_bias\" 0"},
+      {"llama2", {{"hidden_act", "gelu"}}, "\"hidden_act\" is \"gelu\""},
+      {"llama2", {{"quantization_config", {{"bits", 4}}}}, "quantized weights are not read"},
+      {"llama2", {{"num_key_value_heads", 3}}, "does not divide --num-attention-heads 4"},
+      {"llama2", {{"num_hidden_layers", "two"}}, "num_layers two"},
+      {"llama2", {{"hidden_size", nullptr}}, "hidden"},
+      {"qwen3", {{"attention_bias", true}}, "\"attention_bias\" is true"},
+      {"gpt2", {{"activation_function", "relu"}}, "\"activation_function\" is \"relu\""},
+      {"gpt2", {{"scale_attn_by_inverse_layer_idx", true}}, "scale_attn_by_inverse_layer_idx"},
+      {"qwen2_yarn",
+       {{"rope_parameters",
+         {{"rope_type", "yarn"}, {"factor", 4.0}, {"rope_theta", 1e4}, {"attention_factor", 1.0}}}},
+       "\"attention_factor\" is 1"},
+      {"gemma2",
+       {{"layer_types", {"sliding_attention", "chunked_attention"}}},
+       "\"layer_types\" holds \"chunked_attention\""},
+      {"gemma3", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention"},
+  };
+  for (const Case& test : cases) {
+    Json config = fixture_config(test.fixture);
+    config.update(test.change);
+    EXPECT_THAT(refusal(config), AllOf(HasSubstr("config.json ("), HasSubstr(test.message)));
+  }
+}
+
+TEST(HfConfig, EverythingWrongIsToldAtOnce) {
+  Json config = fixture_config("llama2");
+  config.erase("hidden_size");
+  config["hidden_act"] = "relu";
+  EXPECT_THAT(refusal(config), AllOf(HasSubstr("\"hidden_size\" is missing"), HasSubstr("relu")));
+}
+
+TEST(HfConfig, UnknownArchitecturesAreToldApartFromLackingOnes) {
+  EXPECT_THAT(refusal({{"architectures", {"LlamaForCasualLM"}}}),
+              AllOf(HasSubstr("architecture \"LlamaForCasualLM\" is not known"),
+                    HasSubstr("did you mean LlamaForCausalLM?")));
+  EXPECT_THAT(refusal({{"architectures", {"MixtralForCausalLM"}}}),
+              AllOf(HasSubstr("this build does not have"), HasSubstr("mixtures of experts")));
+  EXPECT_THAT(refusal({{"model_type", "deepseek_v3"}}), HasSubstr("latent attention"));
+  EXPECT_THAT(refusal(Json::object()), HasSubstr("which model is it?"));
+}
+
+TEST(HfConfig, UnknownKeysAreReportedNotRefused) {
+  Json config = fixture_config("qwen3");
+  config["special_trick"] = 3;
+  EXPECT_EQ(config_from_hf(config, "x").unread, (Texts{"special_trick"}));
+}
+
+TEST(HfConfig, AModelThatNoFamilyHasIsRefusedWithTheDifference) {
+  TransformerConfig model = imported(fixture_config("llama2"));
+  model.squared_relu = true;
+  model.swiglu = false;
+  EXPECT_THAT(error_of([&] { family_for(model); }),
+              AllOf(HasSubstr("no family of Hugging Face has this model"),
+                    HasSubstr("--squared-relu: true and false")));
+}
+
+TEST(HfConfig, TwoWaysOfSayingTheSameDoNotDiffer) {
+  TransformerConfig a = imported(fixture_config("gemma2")), b = a;
+  a.window_attn_skip_freq = FrequencyPattern::every_nth(2);
+  b.window_attn_skip_freq = FrequencyPattern::of({1, 0});
+  b.attention_dropout = 0.3;
+  b.seq_length = 8;
+  b.padded_vocab_size = 128;
+  EXPECT_EQ(function_differences(a, b), Texts());
+  b.rotary_base = 20000;
+  EXPECT_EQ(function_differences(a, b), (Texts{"--rotary-base: 10000 and 20000"}));
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,141 @@
+// --load of a torch_dist checkpoint that PyTorch wrote in Megatron's keys
+// (scripts/make_torch_fixtures.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/native_checkpoint.h"
+#include "checkpoint/torch_fixture.h"
+#include "comm/thread_world.h"
+#include "convert/megatron_model.h"
+#include "kernels/master_split.h"
+#include "support/temp_folder.h"
+#include "train/megatron_state.h"
+#include "train/run_state.h"
+
+namespace phx {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The run that the fixture is a checkpoint of.
+RunConfig fixture_run() {
+  RunConfig config;
+  TransformerConfig& model = config.model;
+  model.num_layers = 2;
+  model.hidden_size = 8;
+  model.num_attention_heads = 4;
+  model.group_query_attention = true;
+  model.num_query_groups = 2;
+  model.kv_channels = 2;
+  model.ffn_hidden_size = 6;
+  model.seq_length = model.max_position_embeddings = 16;
+  model.vocab_size = 24;
+  model.position_embedding_type = PositionEmbedding::rope;
+  model.normalization = Normalization::RMSNorm;
+  model.norm_epsilon = 1e-6;
+  model.swiglu = true;
+  model.add_bias_linear = false;
+  model.attention_dropout = model.hidden_dropout = 0;
+  model.untie_embeddings_and_output_weights = true;
+  config.train.bf16 = true;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  config.train.train_iters = 100;
+  config.optim.lr = 1e-3;
+  config.data.mock_data = true;
+  config.train.load = torch_fixture("torch_dist").string();
+  return config;
+}
+
+void on_ranks(const RunConfig& config, int world, const std::function<void(Session&)>& body) {
+  const Sources sources(config);
+  const Layout layout = make_layout(config.layout(), world);
+  run_thread_ranks(world, {}, [&](World& ranks) {
+    Runtime runtime({.threads = 1});
+    const Mesh mesh(ranks, layout.mesh);
+    Session session(config, sources, runtime.device(), mesh);
+    body(session);
+  });
+}
+
+TEST(MegatronLoad, CountersGoOnWhereMegatronStood) {
+  const MegatronModel model(torch_fixture("torch_dist"));
+  const auto state = megatron_run_state(model.common_json);
+  ASSERT_TRUE(state);
+  EXPECT_EQ(state->iteration, 30);
+  EXPECT_EQ(state->consumed_samples, 240);
+  EXPECT_EQ(state->scheduled_samples, 232);
+  EXPECT_EQ(state->updates, 29);
+  EXPECT_EQ(state->consumed_valid_samples, 16);
+  EXPECT_FALSE(megatron_run_state("{}"));
+}
+
+TEST(MegatronLoad, ArgumentsOfTheRunAreOptionsOfTheModel) {
+  const nlohmann::json options = MegatronModel(torch_fixture("torch_dist"), {}, 22).options();
+  EXPECT_EQ(options["hidden_size"], 8);
+  EXPECT_EQ(options["position_embedding_type"], "rope");
+  EXPECT_EQ(options["add_bias_linear"], false);
+  EXPECT_EQ(options["vocab_size"], 22);
+  EXPECT_FALSE(options.contains("padded_vocab_size"));
+  EXPECT_FALSE(options.contains("data_path"));  // not of the model
+}
+
+// On eight ranks: tensors cut two ways, two stages, optimizer state cut once more.
+TEST(MegatronLoad, WeightsAndOptimizerStateComeUnderAnyLayout) {
+  const TempFolder folder;
+  RunConfig config = fixture_run();
+  config.parallel.tensor_model_parallel_size = 2;
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.parallel.use_distributed_optimizer = true;
+  on_ranks(config, 8, [&](Session& session) {
+    const auto loaded = load_session(session);
+    ASSERT_TRUE(loaded && loaded->state);
+    EXPECT_EQ(loaded->state->iteration, 30);
+    EXPECT_EQ(loaded->report.tensors, 60);
+    save_session(folder.path(), session, *loaded->state);
+  });
+  const NativeCheckpoint native(checkpoint_path(folder.path(), 30));
+  EXPECT_EQ(native.tensors().size(), 60u);
+  for (const auto& [name, info] : native.tensors()) {
+    if (name.starts_with("optimizer.exp_avg"))
+      expect_fixture(native, name, "optimizer.state." + name.substr(sizeof("optimizer.") - 1));
+    if (name.starts_with("optimizer.")) continue;
+    const auto weight = read_numbers(native, name);
+    const auto remainder = read_numbers(native, "optimizer.master_remainder." + name);
+    for (size_t i = 0; i < weight.size(); ++i) {
+      const bf16 half(float(weight[i]));
+      const uint32_t bits = kernels::join_master_bits(half.bits, uint16_t(remainder[i]));
+      float master;
+      std::memcpy(&master, &bits, sizeof master);
+      ASSERT_EQ(master, fixture_value("optimizer.state.param." + name, int64_t(i))) << name;
+    }
+  }
+}
+
+TEST(MegatronLoad, WithoutReshardableStateOnlyWeightsAreTaken) {
+  RunConfig config = fixture_run();
+  config.train.bf16 = false;
+  config.train.load = torch_fixture("torch").string();  // four layers, no optimizer state
+  config.model.num_layers = 4;
+  on_ranks(config, 1, [&](Session& session) {
+    const auto loaded = load_session(session);
+    ASSERT_TRUE(loaded);
+    EXPECT_EQ(loaded->report.tensors, 27);
+    EXPECT_EQ(loaded->state->updates, 0);  // moments begin anew
+  });
+}
+
+TEST(MegatronLoad, AnotherModelIsRefusedByName) {
+  RunConfig config = fixture_run();
+  config.model.num_layers = 3;
+  on_ranks(config, 1, [&](Session& session) {
+    EXPECT_THAT(error_of([&] { load_session(session); }),
+                HasSubstr("decoder.layers.2.mlp.linear_fc1.weight"));
+  });
+}
+
+}  // namespace
+}  // namespace phx

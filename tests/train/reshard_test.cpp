@@ -1,0 +1,292 @@
+// Checkpoints under layouts: what one wrote another reads, bit for bit, and training goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <random>
+
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint_model.h"
+#include "checkpoint/native_checkpoint.h"
+#include "comm/thread_world.h"
+#include "support/faulty_disk.h"
+#include "support/temp_folder.h"
+#include "train/run_state.h"
+#include "train/tiny_run.h"
+#include "train/trainer.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+using ::testing::HasSubstr;
+
+struct RankLayout {
+  ParallelConfig parallel;
+  int world = 1;
+};
+
+RunConfig base_run() {
+  RunConfig config = tiny_run();
+  config.model.num_layers = 4;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 8;
+  return config;
+}
+
+std::string describe(const RankLayout& layout) {
+  const ParallelConfig& p = layout.parallel;
+  return str_cat("TP ", p.tensor_model_parallel_size, " PP ", p.pipeline_model_parallel_size,
+                 " VPP ", p.num_virtual_stages_per_pipeline_rank.value_or(1), " world ",
+                 layout.world, p.use_distributed_optimizer ? " ZeRO-1" : "",
+                 p.sequence_parallel ? " SP" : "", p.overlap_grad_reduce ? " buckets" : "");
+}
+
+// Every layout of at most 8 ranks that trains this model.
+std::vector<RankLayout> all_layouts(const RunConfig& config) {
+  std::vector<RankLayout> layouts;
+  for (const int64_t tp : {1, 2, 4})
+    for (const int64_t pp : {1, 2, 4})
+      for (const int64_t vpp : {1, 2})
+        for (const int64_t dp : {1, 2, 4})
+          for (const bool zero : {false, true}) {
+            RankLayout layout;
+            ParallelConfig& p = layout.parallel;
+            p.tensor_model_parallel_size = tp;
+            p.pipeline_model_parallel_size = pp;
+            if (vpp > 1) p.num_virtual_stages_per_pipeline_rank = vpp;
+            p.use_distributed_optimizer = zero;
+            p.sequence_parallel = tp == 2;
+            p.overlap_grad_reduce = p.overlap_param_gather = zero && dp == 4;
+            if (p.overlap_grad_reduce) p.ddp_bucket_size = 3000;  // shards of several buckets
+            layout.world = int(tp * pp * dp);
+            if (layout.world > 8 || (zero && dp == 1)) continue;
+            if (!layout_problems({config.model, p, config.train}, layout.world).empty()) continue;
+            layouts.push_back(layout);
+          }
+  return layouts;
+}
+
+void on_ranks(RunConfig config, const RankLayout& ranks,
+              const std::function<void(Session&)>& body) {
+  config.parallel = ranks.parallel;
+  const Sources sources(config);
+  const Layout layout = make_layout(config.layout(), ranks.world);
+  run_thread_ranks(ranks.world, {}, [&](World& world) {
+    Runtime runtime({.threads = 1});
+    const Mesh mesh(world, layout.mesh);
+    Session session(config, sources, runtime.device(), mesh);
+    body(session);
+  });
+}
+
+double step(Session& session, RunState& state) {
+  session.load_batch(state.consumed_samples);
+  session.step.run(session.train_batches, {.iteration = state.iteration + 1,
+                                           .update = state.updates + 1,
+                                           .lr = 3e-3,
+                                           .weight_decay = 0.1});
+  const StepResults results = session.step.collect();
+  session.data_parallel.wait_for_weights();
+  ++state.iteration;
+  ++state.updates;
+  state.consumed_samples += session.batch_schedule.size_at(0);
+  return results.loss_sum / results.tokens;
+}
+
+std::map<std::string, std::vector<std::byte>> saved(const Path& folder, int64_t iteration) {
+  return all_bytes(NativeCheckpoint(checkpoint_path(folder, iteration)));
+}
+
+// From layout to layout: load, save at once (the same bits), train a step, save for the next.
+// Returns the losses of the steps.
+std::vector<double> chain(RunConfig config, const std::vector<RankLayout>& layouts) {
+  const TempFolder folder;
+  const std::string kept = (folder / "kept").string(), again = (folder / "again").string();
+  std::vector<double> losses(layouts.size());
+  for (size_t hop = 0; hop < layouts.size(); ++hop) {
+    SCOPED_TRACE(str_cat("hop ", hop, ": ", describe(layouts[hop])));
+    config.train.load = hop == 0 ? "" : kept;
+    on_ranks(config, layouts[hop], [&](Session& session) {
+      RunState state;
+      if (const auto loaded = load_session(session)) {
+        state = *loaded->state;
+        save_session(again, session, state);
+      }
+      const double loss = step(session, state);
+      if (session.mesh.rank() == 0) losses[hop] = loss;
+      save_session(kept, session, state);
+    });
+    if (hop > 0) {
+      EXPECT_TRUE(saved(kept, int64_t(hop)) == saved(again, int64_t(hop)))
+          << "tensors changed on the way from " << describe(layouts[hop - 1]);
+    }
+  }
+  return losses;
+}
+
+std::vector<RankLayout> random_layouts(size_t count, unsigned seed) {
+  const auto all = all_layouts(base_run());
+  EXPECT_GE(all.size(), 25u);
+  std::mt19937 random(seed);
+  std::vector<RankLayout> layouts;
+  while (layouts.size() < count) layouts.push_back(all[random() % all.size()]);
+  return layouts;
+}
+
+TEST(Reshard, ThirtyRandomPairsOfLayoutsKeepEveryBitOfWeightsMastersAndMoments) {
+  RunConfig config = base_run();
+  config.train.bf16 = true;
+  const auto losses = chain(config, random_layouts(31, 1));
+  EXPECT_LT(losses.back(), 0.9 * losses.front()) << "31 steps learn something";
+}
+
+TEST(Reshard, TheLossGoesOnAsIfTheLayoutHadNeverChanged) {
+  RunConfig config = base_run();
+  config.train.fp64 = true;
+  config.model.untie_embeddings_and_output_weights = true;
+  const size_t steps = 10;
+  const auto losses = chain(config, random_layouts(steps, 2));
+  const auto truth = chain(config, std::vector<RankLayout>(steps));
+  // Only the order of additions differs, in fp64; Adam divides small gradients by small roots.
+  for (size_t i = 0; i < steps; ++i) EXPECT_NEAR(losses[i], truth[i], 1e-9 * truth[i]) << i;
+}
+
+struct Ran {
+  RunEnd end = RunEnd::finished;
+  double loss = 0;
+};
+
+Ran run_trainers(const RunConfig& config, const RankLayout& ranks, Disk* disk = &Disk::real()) {
+  std::FILE* nowhere = std::fopen("/dev/null", "w");
+  Ran ran;
+  on_ranks(config, ranks, [&](Session& session) {
+    Terminal terminal(nowhere, nowhere, TerminalMode::silent);
+    const bool first = session.mesh.rank() == 0;
+    Trainer trainer(session, terminal, {.catches_signals = first, .disk = disk});
+    const RunEnd end = trainer.run();
+    if (first) ran = {end, trainer.last_loss()};
+  });
+  std::fclose(nowhere);
+  return ran;
+}
+
+TEST(Reshard, TwentyIterationsEqualTenSavedAndTenResumedOnEveryKindOfLayout) {
+  const auto all = all_layouts(base_run());
+  for (const size_t pick : {size_t{0}, all.size() / 4, all.size() / 2, all.size() - 2}) {
+    SCOPED_TRACE(describe(all[pick]));
+    const TempFolder folder;
+    RunConfig whole = base_run();
+    whole.train.bf16 = true;
+    whole.train.train_iters = 20;
+    whole.optim.lr_decay_iters = 20;
+    whole.train.async_save = pick % 2 == 0;
+    RunConfig first = whole, second = whole;
+    whole.train.save = (folder / "whole").string();
+    first.train.save = second.train.save = second.train.load = (folder / "parts").string();
+    first.train.exit_interval = 10;
+    const Ran in_one = run_trainers(whole, all[pick]);
+    EXPECT_EQ(run_trainers(first, all[pick]).end, RunEnd::stopped_early);
+    const Ran in_two = run_trainers(second, all[pick]);
+    EXPECT_EQ(in_one.loss, in_two.loss);
+    EXPECT_TRUE(saved(folder / "whole", 20) == saved(folder / "parts", 20));
+  }
+}
+
+TEST(Reshard, SavingInTheBackgroundChangesNoBitOfCheckpointsOrTraining) {
+  const TempFolder folder;
+  RunConfig now = base_run(), later = base_run();
+  now.train.train_iters = later.train.train_iters = 8;
+  now.train.save_interval = later.train.save_interval = 2;
+  now.train.save = (folder / "now").string();
+  later.train.save = (folder / "later").string();
+  later.train.async_save = true;
+  FaultyDisk slow;
+  slow.delay = std::chrono::milliseconds(5);
+  const RankLayout layout = all_layouts(base_run()).back();
+  EXPECT_EQ(run_trainers(now, layout).loss, run_trainers(later, layout, &slow).loss);
+  for (const int64_t iteration : {2, 4, 6, 8})
+    EXPECT_TRUE(saved(folder / "now", iteration) == saved(folder / "later", iteration))
+        << iteration;
+}
+
+TEST(Reshard, ABackgroundErrorStopsTheRunAndNamesTheFile) {
+  const TempFolder folder;
+  RunConfig config = base_run();
+  config.train.train_iters = 1000;
+  config.train.save_interval = 2;
+  config.train.async_save = true;
+  config.train.save = folder.path();
+  FaultyDisk full;
+  full.fail_from = 150;  // some checkpoints are there by then
+  full.error = ENOSPC;
+  full.only_writes = true;
+  const std::string message =
+      error_of([&] { run_trainers(config, all_layouts(base_run())[5], &full); });
+  EXPECT_THAT(message, HasSubstr(folder.path().string()));
+  EXPECT_THAT(message, HasSubstr("the disk is full"));
+  const auto latest = latest_checkpoint(folder.path());
+  ASSERT_TRUE(latest.has_value());
+  NativeCheckpoint(checkpoint_path(folder.path(), *latest)).verify();
+}
+
+TEST(Reshard, ASignalSavesOnAllRanksAndStops) {
+  const TempFolder folder;
+  RunConfig config = base_run();
+  config.train.train_iters = 100000;
+  config.train.save = folder.path();
+  std::FILE* nowhere = std::fopen("/dev/null", "w");
+  on_ranks(config, all_layouts(base_run()).back(), [&](Session& session) {
+    Terminal terminal(nowhere, nowhere, TerminalMode::silent);
+    const bool first = session.mesh.rank() == 0;
+    Trainer trainer(session, terminal, {.catches_signals = first});
+    if (first) std::raise(SIGUSR1);
+    EXPECT_EQ(trainer.run(), RunEnd::stopped_by_signal);
+    EXPECT_EQ(latest_checkpoint(folder.path()), trainer.state().iteration);
+  });
+  std::fclose(nowhere);
+}
+
+TEST(Reshard, ADamagedCheckpointIsRefusedAndTheNewestWholeOneIsTakenOnlyWhenTold) {
+  const TempFolder folder;
+  RunConfig config = base_run();
+  config.train.train_iters = 4;
+  config.train.save_interval = 2;
+  config.train.save = folder.path();
+  const RankLayout layout = all_layouts(base_run())[7];
+  run_trainers(config, layout);
+  const Path shard = checkpoint_path(folder.path(), 4) / "shard_00000.safetensors";
+  std::string bytes = read_file(shard);
+  bytes[bytes.size() / 2] ^= 16;
+  write_file(shard, bytes);
+  config.train.save = "";
+  config.train.load = folder.path();
+  EXPECT_THAT(error_of([&] { run_trainers(config, layout); }), HasSubstr(shard.string()));
+  config.train.load_newest_valid = true;
+  on_ranks(config, layout, [&](Session& session) {
+    const auto loaded = load_session(session);
+    ASSERT_TRUE(loaded && loaded->state);
+    EXPECT_EQ(loaded->state->iteration, 2);
+  });
+}
+
+TEST(Reshard, AnotherSeedIsRefusedUnlessTheRngIsNotLoaded) {
+  const TempFolder folder;
+  RunConfig config = base_run();
+  config.train.train_iters = 1;
+  config.train.save = folder.path();
+  run_trainers(config, {});
+  config.train.save = "";
+  config.train.load = folder.path();
+  config.train.seed = 77;
+  config.train.train_iters = 2;
+  EXPECT_THAT(error_of([&] { run_trainers(config, {}); }),
+              HasSubstr("was made with --seed 1234, and --seed 77 is given now"));
+  config.train.load_rng = false;
+  EXPECT_EQ(run_trainers(config, {}).end, RunEnd::finished);
+}
+
+}  // namespace
+}  // namespace phx
