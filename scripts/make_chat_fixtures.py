@@ -12,77 +12,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import jinja_oracle
-
-CHATS = {
-    "short": [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Hello, how can I help?"},
-    ],
-    "system": [
-        {"role": "system", "content": "  Be brief.\n"},
-        {"role": "user", "content": "  2 + 2? "},
-        {"role": "assistant", "content": "<think>\nadd them\n</think>\n\n4"},
-        {"role": "user", "content": "Über 'quotes' and \"more\" – 日本語 🙂"},
-        {"role": "assistant", "content": "Ja."},
-    ],
-    "tools": [
-        {"role": "user", "content": "Weather in Oslo?"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {
-                    "type": "function",
-                    "id": "c1",
-                    "function": {"name": "weather", "arguments": {"city": "Oslo", "days": 2, "x": 0.5}},
-                }
-            ],
-        },
-        {"role": "tool", "name": "weather", "content": "{\"t\": -3}"},
-        {"role": "assistant", "content": "Cold: -3."},
-    ],
-    "parts": [
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "What is this?"}, {"type": "image"}],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]},
-    ],
-    "unfinished": [
-        {"role": "system", "content": "S"},
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": "two"},
-        {"role": "user", "content": "three"},
-    ],
-    "wrong order": [
-        {"role": "user", "content": "one"},
-        {"role": "user", "content": "two"},
-    ],
-}
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "weather",
-            "description": "Tells the <weather> & more; it's \"fine\"",
-            "parameters": {
-                "type": "object",
-                "properties": {
-                    "city": {"type": "string", "description": "which"},
-                    "days": {"type": ["integer", "null"], "enum": [1, 2, None, True]},
-                },
-                "required": ["city"],
-            },
-        },
-    }
-]
-
-COMMON = {"bos_token": "<s>", "eos_token": "</s>", "tools": None}
-EXTRAS = {
-    "plain": {},
-    "prompt": {"add_generation_prompt": True},
-    "tools": {"tools": TOOLS, "enable_thinking": False},
-}
+from chat_samples import CHATS, COMMON, EXTRAS, VALUES
 
 # Own texts, in the manner of: ChatML; templates with headers and a date; those that drop the
 # thoughts of earlier turns; those with [brackets] that insist on the order of turns; those with
@@ -474,21 +404,6 @@ b{% endif %}
 """,
 }
 
-VALUES = {
-    "a": 1,
-    "b": 2.5,
-    "s": "Hello World",
-    "u": "  ÄÖÜ straße\u00a0ﬁn 🙂 日本 ",
-    "e": "",
-    "n": None,
-    "t": True,
-    "f": False,
-    "l": [3, 1, 2],
-    "w": ["b", "A", "c", "a"],
-    "d": {"x": 1, "Y": [1, {"z": None}], "items": "mine"},
-    "m": [{"n": "b", "v": 2}, {"n": "A", "v": 1, "k": {"q": 7}}, {"n": "c", "v": 2}],
-    "q": "it's \"q\" \\ \n\t<&>\u2028\x7f",
-}
 EXPRESSIONS = """
 1 + 2 * 3 - 4 / 2
 7 // 2 ~ -7 // 2 ~ 7 % 3 ~ -7 % 3 ~ 7 % -3

@@ -16,6 +16,7 @@
 #include "cli/plot_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
+#include "cli/template_command.h"
 #include "cli/usage_error.h"
 #include "cli/verify_command.h"
 
@@ -54,6 +55,8 @@ std::span<const Command> commands() {
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"generate", "sample text from a checkpoint", run_generate},
+      {"template", "show chats as a chat template writes them, and what of them is learned",
+       run_template},
       {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
   };
   return list;
