@@ -357,6 +357,12 @@ Value slice(Context& context, const Value& value, const Value& from, const Value
     return text(std::string(slice_of(value.text(), start, std::max(start, stop))),
                 value.get<Text>().markup);
   }
+  if (value.is(Kind::range)) {
+    const Range& range = value.get<Range>();
+    return Value(Kind::range,
+                 std::make_shared<Range>(Range{range.start + start * range.step,
+                                               range.start + stop * range.step, range.step * step}));
+  }
   const Values all = elements(value, context.budget);
   Values chosen;
   const int64_t count = Range{start, stop, step}.size();

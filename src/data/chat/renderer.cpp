@@ -124,7 +124,10 @@ Renderer::Flow Renderer::execute(const Stmt& stmt, Scope& scope) {
       break;
     case Stmt::Kind::filter_block: {
       const Value body = text(captured_text(stmt.bodies[0], &scope));
-      write(to_text(evaluate_filter(*stmt.exprs[0], scope, &body), context_.budget));
+      const Value filtered = evaluate_filter(*stmt.exprs[0], scope, &body);
+      if (!filtered.is(Kind::text))
+        fault("the filter of a block should give a str, not " + type_name(filtered));
+      write(filtered.text());
       break;
     }
     case Stmt::Kind::with:

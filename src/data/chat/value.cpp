@@ -363,6 +363,22 @@ void write_dict(const Dict& dict, std::string& out, Budget& budget) {
   out += '}';
 }
 
+void write_namespace(const Namespace& space, std::string& out, Budget& budget) {
+  thread_local int depth = 0;  // a namespace may hold itself
+  if (depth > kMaxNesting) fault("a namespace that holds itself is printed");
+  struct Inside {
+    Inside() { ++depth; }
+    ~Inside() { --depth; }
+  } inside;
+  out += "<Namespace {";
+  for (size_t i = 0; i < space.items.size(); ++i) {
+    if (i > 0) out += ", ";
+    out += quote(space.items[i].first) + ": ";
+    write(space.items[i].second, /*quoted=*/true, out, budget);
+  }
+  out += "}>";
+}
+
 void write_range(const Range& range, std::string& out) {
   out += "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
   if (range.step != 1) out += ", " + std::to_string(range.step);
@@ -410,6 +426,14 @@ void write(const Value& value, bool quoted, std::string& out, Budget& budget) {
     case Kind::view:
       out += type_name(value);
       return write_list(elements(value, budget), "([", "])", out, budget);
+    case Kind::space:
+      return write_namespace(value.get<Namespace>(), out, budget);
+    case Kind::callable:
+      if (value.get<Callable>().what == Callable::What::macro) {
+        out += "<Macro " + quote(value.get<Callable>().name) + ">";
+        return;
+      }
+      [[fallthrough]];
     default:
       fault(str_cat("a ", type_name(value), " is printed, which has no text of its own",
                     value.is(Kind::iterator) ? "; `| list` makes a list of it" : ""));
