@@ -71,6 +71,12 @@ struct DataConfig {
     field("eod-mask-loss", eod_mask_loss, "no loss where the input is an end-of-document token");
     field("dataloader-inter-document-masking", dataloader_inter_document_masking,
           "keep documents apart where they were joined: attention and positions begin anew");
+    each_tokenizer_field(field);
+  }
+
+  // Those that say which tokenizer it is: commands that need nothing else take them alone.
+  template <class Field>
+  void each_tokenizer_field(Field&& field) {
     field("tokenizer-type", tokenizer_type,
           "kind of tokenizer; ByteTokenizer is Phalanx's own: a token is a byte",
           OneOf{{"ByteTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",

@@ -127,31 +127,23 @@ void IndexedWriter::add_sequence(std::span<const int32_t> tokens) {
   ++num_sequences_;
 }
 
-void IndexedWriter::end_document() { note_document_end(); }
-
-void IndexedWriter::note_document_end() {
+void IndexedWriter::end_document() {
   documents_.write(bytes_of(num_sequences_));
   ++num_documents_;
 }
 
-void IndexedWriter::add_documents(std::span<const std::byte> tokens,
-                                  std::span<const int32_t> lengths) {
-  bin_.write(tokens);
+void IndexedWriter::add_lengths(std::span<const int32_t> lengths) {
   lengths_.write(std::as_bytes(lengths));
-  int64_t total = 0;
-  for (const int32_t length : lengths) {
-    total += length;
+  for (size_t i = 0; i < lengths.size(); ++i) {
     ++num_sequences_;
-    note_document_end();
+    end_document();
   }
-  PHX_ASSERT(total * size_of_code(code_) == int64_t(tokens.size()), total, " tokens in ",
-             tokens.size(), " bytes");
 }
 
 void IndexedWriter::add_dataset(const IndexedDataset& dataset) {
   PHX_CHECK(dataset.code() == code_, idx_file(dataset.prefix()).native(), " holds ",
             name_of_code(dataset.code()), " tokens, but the pairs before it ", name_of_code(code_),
-            "\n  hint: preprocess them with one tokenizer, or one --dtype");
+            "\n  hint: preprocess both with one tokenizer");
   dataset.check_all();
   const int64_t before = num_sequences_;
   bin_.write(dataset.bin().bytes());

@@ -50,8 +50,10 @@ class IndexedWriter {
   // One sequence, checked against the type; end_document() after the last of a document.
   void add_sequence(std::span<const int32_t> tokens);
   void end_document();
-  // Many sequences, each a document of its own, as bytes of the file's type.
-  void add_documents(std::span<const std::byte> tokens, std::span<const int32_t> lengths);
+  // Many sequences, each a document of its own: bytes of the file's type, and lengths in tokens.
+  // When the pair is committed, the lengths add up to the tokens.
+  void add_tokens(std::span<const std::byte> tokens) { bin_.write(tokens); }
+  void add_lengths(std::span<const int32_t> lengths);
   // All of a pair of the same type.
   void add_dataset(const IndexedDataset& dataset);
 
@@ -62,8 +64,6 @@ class IndexedWriter {
   int64_t num_tokens() const { return bin_.size() / size_of_code(code_); }
 
  private:
-  void note_document_end();
-
   Path prefix_;
   TokenCode code_;
   AtomicFile bin_, idx_;
