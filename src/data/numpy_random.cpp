@@ -109,7 +109,7 @@ std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
   PHX_ASSERT(n >= 0, "randperm of ", n);
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  MersenneTwister twister(uint32_t(seed));
+  MersenneTwister twister{uint32_t(seed)};
   // PyTorch draws 64 bits where 32 would show that the remainder favours small numbers.
   const bool narrow = n < std::numeric_limits<uint32_t>::max() / 20;
   for (int64_t i = 0; i + 1 < n; ++i) {
