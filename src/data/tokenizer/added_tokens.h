@@ -15,9 +15,9 @@ namespace phx {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool single_word = false;  // not inside of a word
+  bool single_word = false;             // not inside of a word
   bool lstrip = false, rstrip = false;  // takes the spaces before or after it along
-  bool normalized = true;  // is looked for in the normalized text
+  bool normalized = true;               // is looked for in the normalized text
   bool special = false;
 };
 

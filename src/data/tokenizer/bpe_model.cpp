@@ -10,8 +10,8 @@
 namespace phx {
 namespace {
 
-constexpr size_t kCacheBits = 15;       // 32,768 words, 1 MiB a thread
-constexpr size_t kLongWord = 64;        // symbols; from here on a heap is faster than a scan
+constexpr size_t kCacheBits = 15;  // 32,768 words, 1 MiB a thread
+constexpr size_t kLongWord = 64;   // symbols; from here on a heap is faster than a scan
 constexpr uint32_t kTabledCodes = 0x10000;
 
 uint64_t next_identity() {
@@ -84,7 +84,8 @@ BpeModel::BpeModel(Vocabulary spelling, const Vocabulary& keys, const std::vecto
     std::snprintf(name, sizeof name, "<0x%02X>", byte);
     const char raw = static_cast<char>(byte);
     byte_ids_[byte] =
-        keys_.find(options_.bytes ? std::string_view(&raw, 1) : std::string_view(name)).value_or(-1);
+        keys_.find(options_.bytes ? std::string_view(&raw, 1) : std::string_view(name))
+            .value_or(-1);
   }
   merges_.reserve(merges.size());
   for (const Merge& merge : merges) {
@@ -240,8 +241,8 @@ void BpeModel::split_characters(std::string_view word, std::vector<int32_t>& sym
     if (begin > 0) spelled = options_.prefix + spelled;
     if (end == word.size()) spelled += options_.suffix;
     const bool fallback = falls_back_ && std::all_of(spelled.begin(), spelled.end(), [&](char c) {
-      return byte_ids_[static_cast<uint8_t>(c)] >= 0;
-    });
+                            return byte_ids_[static_cast<uint8_t>(c)] >= 0;
+                          });
     if (fallback) {
       for (const char c : spelled) symbols.push_back(byte_ids_[static_cast<uint8_t>(c)]);
     } else if (options_.unknown) {

@@ -1,6 +1,6 @@
-// Byte-pair encoding: the symbols of a word are joined pair by pair, the pair of the lowest rank first
-// and the leftmost of equals. Symbols are bytes, or characters with what a tokenizer.json may ask for
-// (unknown tokens, byte fallback, prefixes and suffixes).
+// Byte-pair encoding: the symbols of a word are joined pair by pair, the pair of the lowest rank
+// first and the leftmost of equals. Symbols are bytes, or characters with what a tokenizer.json may
+// ask for (unknown tokens, byte fallback, prefixes and suffixes).
 #pragma once
 
 #include <memory>
@@ -54,8 +54,8 @@ class BpeModel final : public TokenModel {
     int32_t left, right, merged;
     uint32_t rank;
   };
-  // `spelling`: tokens as they are shown; `keys`: the text each stands for, by which words are found
-  // (the same but for bytes, where tokens are spelled in printable characters).
+  // `spelling`: tokens as they are shown; `keys`: the text each stands for, by which words are
+  // found (the same but for bytes, where tokens are spelled in printable characters).
   BpeModel(Vocabulary spelling, const Vocabulary& keys, const std::vector<Merge>& merges,
            BpeOptions options);
 
@@ -88,11 +88,11 @@ class BpeModel final : public TokenModel {
   int32_t byte_ids_[256];  // of bytes, or of <0x00>..<0xFF> for the fallback; -1: there is none
   bool falls_back_ = false;
   MergeTable merges_;
-  WordTable short_words_;         // what tokens of up to 15 bytes become as words
-  std::vector<bool> long_words_;  // ids of longer tokens that a word becomes as a whole
+  WordTable short_words_;          // what tokens of up to 15 bytes become as words
+  std::vector<bool> long_words_;   // ids of longer tokens that a word becomes as a whole
   std::vector<int32_t> code_ids_;  // of characters below U+10000, where symbols have no affixes
   Vocabulary keys_;
-  uint64_t identity_;      // of this model among all of a process, for the caches of threads
+  uint64_t identity_;  // of this model among all of a process, for the caches of threads
   mutable bool use_cache_ = true;
 };
 

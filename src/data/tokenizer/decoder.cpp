@@ -112,19 +112,19 @@ void byte_fallback(Tokens& tokens) {
 }
 
 std::unique_ptr<const TokenDecoder> make_word_piece(const JsonFields& fields) {
-  return stage([prefix = fields.text("prefix", "##"), clean = fields.flag("cleanup", true)](
-                   Tokens& tokens) {
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      if (i > 0) {
-        if (tokens[i].compare(0, prefix.size(), prefix) == 0) {
-          tokens[i].erase(0, prefix.size());
-        } else {
-          tokens[i].insert(0, " ");
+  return stage(
+      [prefix = fields.text("prefix", "##"), clean = fields.flag("cleanup", true)](Tokens& tokens) {
+        for (size_t i = 0; i < tokens.size(); ++i) {
+          if (i > 0) {
+            if (tokens[i].compare(0, prefix.size(), prefix) == 0) {
+              tokens[i].erase(0, prefix.size());
+            } else {
+              tokens[i].insert(0, " ");
+            }
+          }
+          if (clean) clean_up(tokens[i]);
         }
-      }
-      if (clean) clean_up(tokens[i]);
-    }
-  });
+      });
 }
 
 std::unique_ptr<const TokenDecoder> make_metaspace(const JsonFields& fields) {

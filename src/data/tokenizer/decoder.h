@@ -1,5 +1,5 @@
-// The "decoder" of a tokenizer.json: tokens back to text, in stages that each map a list of texts to a
-// list of texts.
+// The "decoder" of a tokenizer.json: tokens back to text, in stages that each map a list of texts
+// to a list of texts.
 #pragma once
 
 #include <memory>

@@ -147,8 +147,8 @@ void HuggingFaceTokenizer::read_post_processor(const Json& json) {
       text = true;
       continue;
     }
-    PHX_CHECK(part.is_object() && part.contains("SpecialToken"), "the post-processor's template has ",
-              part.dump(), ", which is not supported");
+    PHX_CHECK(part.is_object() && part.contains("SpecialToken"),
+              "the post-processor's template has ", part.dump(), ", which is not supported");
     const std::string name = JsonFields(part.at("SpecialToken"), "special token").text("id");
     const JsonFields token(member(fields.object("special_tokens"), name.c_str()),
                            "post-processor's special token " + name);

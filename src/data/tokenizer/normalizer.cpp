@@ -64,8 +64,7 @@ void append_lower(uint32_t code, std::string& out) {
   for (size_t i = 0; i < kNumLowerCase; ++i) {
     if (kLowerCase[i].from == code) return append_code(out, kLowerCase[i].to);
   }
-  append_code(out,
-              static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
+  append_code(out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
 }
 
 bool is_category(uint32_t code, std::initializer_list<int> categories) {
@@ -89,9 +88,9 @@ bool is_nonspacing(uint32_t code) {
 
 bool is_bert_control(uint32_t code) {
   if (code == '\t' || code == '\n' || code == '\r') return false;
-  const bool control = code == 0xFFFD || is_category(code, {UTF8PROC_CATEGORY_CC,
-                                                           UTF8PROC_CATEGORY_CF,
-                                                           UTF8PROC_CATEGORY_CO});
+  const bool control =
+      code == 0xFFFD ||
+      is_category(code, {UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CF, UTF8PROC_CATEGORY_CO});
   return control != in_ranges(kControlChanges, kNumControlChanges, code);
 }
 
@@ -171,11 +170,12 @@ std::unique_ptr<const Normalizer> make_sequence(const JsonFields& fields) {
   for (const Json& part : fields.array("normalizers")) {
     if (auto made = make_normalizer(part)) parts.push_back(std::move(made));
   }
-  return whole([parts = std::make_shared<decltype(parts)>(std::move(parts))](std::string_view text) {
-    std::string now(text);
-    for (const auto& part : *parts) now = part->apply(now);
-    return now;
-  });
+  return whole(
+      [parts = std::make_shared<decltype(parts)>(std::move(parts))](std::string_view text) {
+        std::string now(text);
+        for (const auto& part : *parts) now = part->apply(now);
+        return now;
+      });
 }
 
 }  // namespace

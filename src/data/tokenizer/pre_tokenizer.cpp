@@ -42,9 +42,8 @@ void emit_spans(std::vector<Span>& spans, Behavior behavior, Emit&& emit) {
   bool previous = false;
   for (size_t i = 0; i < spans.size(); ++i) {
     const Span& span = spans[i];
-    const bool joins =
-        (behavior == Behavior::contiguous && span.match == previous) ||
-        (behavior == Behavior::merged_with_previous && span.match && !previous);
+    const bool joins = (behavior == Behavior::contiguous && span.match == previous) ||
+                       (behavior == Behavior::merged_with_previous && span.match && !previous);
     if (!joins) {
       emit(begin, end);
       begin = span.begin;
@@ -73,8 +72,8 @@ class Split final : public PreTokenizer {
   Split(TextPattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {
     // These patterns match everywhere: isolated matches and removed gaps are the same words.
-    const bool words = (behavior == Behavior::isolated && !invert) ||
-                       (behavior == Behavior::removed && invert);
+    const bool words =
+        (behavior == Behavior::isolated && !invert) || (behavior == Behavior::removed && invert);
     if (words && pattern_.regex_text()) words_ = known_pattern(*pattern_.regex_text());
   }
 

@@ -20,7 +20,8 @@ class Pieces {
     size_t begin, end;
   };
 
-  // One piece, the whole; `text` must outlive it. `first`: nothing of the document stands before it.
+  // One piece, the whole; `text` must outlive it. `first`: nothing of the document stands before
+  // it.
   void reset(std::string_view text, bool first);
 
   size_t size() const { return pieces_.size(); }

@@ -14,7 +14,11 @@
 namespace phx {
 namespace {
 
-constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+// Oniguruma's ^ and $ are those of lines, Rust's those of the text.
+uint32_t options_of(RegexFlavor flavor) {
+  return PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C |
+         (flavor == RegexFlavor::oniguruma ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY);
+}
 
 std::string message_of(int code) {
   PCRE2_UCHAR text[256];
@@ -22,11 +26,11 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text);
 }
 
-pcre2_code* compile(const std::string& pattern) {
+pcre2_code* compile(const std::string& pattern, RegexFlavor flavor) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                   kOptions, &error, &offset, nullptr);
+                                   options_of(flavor), &error, &offset, nullptr);
   PHX_CHECK(code != nullptr, "the regular expression ", pattern, " is wrong at ", offset, ": ",
             message_of(error));
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT it is slower, not wrong
@@ -73,11 +77,10 @@ std::string missing_ranges(const std::string& name) {
     if (code < 0xD800 || code > 0xDFFF) append_code(all, code);
   }
   std::vector<bool> theirs(kNumCodes);
-  pcre2_code* code = compile("\\p{" + name + "}+");
+  pcre2_code* code = compile("\\p{" + name + "}+", RegexFlavor::rust);
   Matcher& m = matcher();
-  for (size_t from = 0;
-       pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(all.data()), all.size(), from,
-                   PCRE2_NO_UTF_CHECK, m.data, m.context) >= 0;) {
+  for (size_t from = 0; pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(all.data()), all.size(),
+                                    from, PCRE2_NO_UTF_CHECK, m.data, m.context) >= 0;) {
     const PCRE2_SIZE* found = pcre2_get_ovector_pointer(m.data);
     for (size_t at = found[0]; at < found[1];) theirs[next_code(all, at)] = true;
     from = found[1];
@@ -102,7 +105,8 @@ constexpr const char* kSpaces =
 // Translates a pattern from left to right.
 class Translator {
  public:
-  explicit Translator(const std::string& pattern) : in_(pattern) {}
+  Translator(const std::string& pattern, RegexFlavor flavor)
+      : in_(pattern), ruby_(flavor == RegexFlavor::oniguruma) {}
 
   std::string run() {
     while (at_ < in_.size()) {
@@ -121,8 +125,8 @@ class Translator {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(str_cat("the regular expression ", in_, " uses ", what,
-                        ", which is not supported here"));
+    throw Error(
+        str_cat("the regular expression ", in_, " uses ", what, ", which is not supported here"));
   }
 
   // What stands between the brackets of a class for \p{name}.
@@ -131,10 +135,10 @@ class Translator {
     return "\\p{" + name + "}" + (category ? missing_ranges(name) : "");
   }
   std::string word() const {
-    // Oniguruma's \w: alphabetic, marks, decimal digits, connectors, and Latin-1's other numbers.
+    // Alphabetic, marks, decimal digits, connectors; Latin-1's other numbers, or the joiners.
     return property("L") + property("M") + property("Nd") + property("Nl") + property("Pc") +
-           "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"
-           "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
+           "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}" +
+           (ruby_ ? "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" : "\\x{200c}\\x{200d}");
   }
 
   // A shorthand at `at_`: what a class holds for it, and whether it is the complement. False when
@@ -157,6 +161,7 @@ class Translator {
         break;
       case 'h':
       case 'H':
+        if (!ruby_) return false;
         set = "0-9a-fA-F";
         break;
       case 'p':
@@ -275,9 +280,9 @@ class Translator {
     }
     std::string options = in_.substr(at_ + 2, end - at_ - 2);
     for (char& option : options) {
-      if (option == 'm') {
+      if (ruby_ && option == 'm') {
         option = 's';
-      } else if (option != 'i' && option != 'x' && option != '-') {
+      } else if (option != 'i' && option != 'x' && option != '-' && (ruby_ || option != 's')) {
         refuse(std::string("the option ") + option);
       }
     }
@@ -286,6 +291,7 @@ class Translator {
   }
 
   const std::string& in_;
+  bool ruby_;
   size_t at_ = 0;
   std::string out_;
 };
@@ -297,8 +303,8 @@ struct Regex::Program {
   ~Program() { pcre2_code_free(code); }
 };
 
-Regex::Regex(const std::string& pattern)
-    : pattern_(pattern), program_(new Program{compile(to_pcre2(pattern))}) {}
+Regex::Regex(const std::string& pattern, RegexFlavor flavor)
+    : pattern_(pattern), program_(new Program{compile(to_pcre2(pattern, flavor), flavor)}) {}
 Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
@@ -315,6 +321,8 @@ bool Regex::find(std::string_view text, size_t from, size_t& begin, size_t& end)
   return true;
 }
 
-std::string to_pcre2(const std::string& pattern) { return Translator(pattern).run(); }
+std::string to_pcre2(const std::string& pattern, RegexFlavor flavor) {
+  return Translator(pattern, flavor).run();
+}
 
 }  // namespace phx

@@ -11,9 +11,11 @@
 
 namespace phx {
 
+enum class RegexFlavor { oniguruma, rust };  // whose words a pattern is written in
+
 class Regex {
  public:
-  explicit Regex(const std::string& pattern);
+  explicit Regex(const std::string& pattern, RegexFlavor flavor = RegexFlavor::oniguruma);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
@@ -30,6 +32,6 @@ class Regex {
 };
 
 // The same pattern in PCRE2's words (UTF and UCP on).
-std::string to_pcre2(const std::string& pattern);
+std::string to_pcre2(const std::string& pattern, RegexFlavor flavor);
 
 }  // namespace phx

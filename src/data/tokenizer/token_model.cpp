@@ -21,8 +21,8 @@ std::string model_type(const JsonFields& fields) {
 Vocabulary read_vocabulary(const JsonFields& fields) {
   Vocabulary vocabulary;
   for (const auto& [token, id] : fields.object("vocab").items()) {
-    PHX_CHECK(id.is_number_integer(), "the id of the token ", token, " should be an integer, but is ",
-              id.type_name());
+    PHX_CHECK(id.is_number_integer(), "the id of the token ", token,
+              " should be an integer, but is ", id.type_name());
     vocabulary.add(token, id.get<int64_t>());
   }
   return vocabulary;

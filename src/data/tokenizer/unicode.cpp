@@ -44,9 +44,9 @@ std::unique_ptr<uint8_t[]> make_classes() {
     set(space.first, space.last, kSpace);
   }
   // Alphabetic without being letters, and the joiners.
-  for (const CodeRange word : {CodeRange{0x200C, 0x200D}, CodeRange{0x24B6, 0x24E9},
-                               CodeRange{0x1F130, 0x1F149}, CodeRange{0x1F150, 0x1F169},
-                               CodeRange{0x1F170, 0x1F189}}) {
+  for (const CodeRange word :
+       {CodeRange{0x200C, 0x200D}, CodeRange{0x24B6, 0x24E9}, CodeRange{0x1F130, 0x1F149},
+        CodeRange{0x1F150, 0x1F169}, CodeRange{0x1F170, 0x1F189}}) {
     set(word.first, word.last, kWord);
   }
   for (const char symbol : std::string_view("$+<=>^`|~")) {
@@ -90,8 +90,8 @@ const uint8_t* char_classes() {
 }
 
 int general_category(uint32_t code) {
-  const uint32_t* found = std::upper_bound(kCategoryRuns, kCategoryRuns + kNumCategoryRuns,
-                                           code * 32 + 31);
+  const uint32_t* found =
+      std::upper_bound(kCategoryRuns, kCategoryRuns + kNumCategoryRuns, code * 32 + 31);
   return static_cast<int>(found[-1] % 32);
 }
 

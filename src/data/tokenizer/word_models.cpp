@@ -21,9 +21,9 @@ class Unigram final : public TokenModel {
   explicit Unigram(const JsonFields& fields) : byte_fallback_(fields.flag("byte_fallback", false)) {
     double lowest = std::numeric_limits<double>::infinity();
     for (const Json& entry : fields.array("vocab")) {
-      PHX_CHECK(entry.is_array() && entry.size() == 2 && entry[0].is_string() &&
-                    entry[1].is_number(),
-                "a piece of a Unigram model should be [text, score], but is ", entry.dump());
+      PHX_CHECK(
+          entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_number(),
+          "a piece of a Unigram model should be [text, score], but is ", entry.dump());
       const std::string piece = entry[0].get<std::string>();
       vocabulary_.add(piece, static_cast<int64_t>(scores_.size()));
       scores_.push_back(entry[1].get<double>());
@@ -107,8 +107,8 @@ class Unigram final : public TokenModel {
       return;
     }
     const bool fallback = byte_fallback_ && std::all_of(piece.begin(), piece.end(), [&](char c) {
-      return byte_ids_[static_cast<uint8_t>(c)] >= 0;
-    });
+                            return byte_ids_[static_cast<uint8_t>(c)] >= 0;
+                          });
     if (!fallback) return ids.push_back(static_cast<int32_t>(unknown_));
     for (const char c : piece) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
   }
@@ -123,8 +123,8 @@ class Unigram final : public TokenModel {
 
 void read_words(const JsonFields& fields, Vocabulary& vocabulary) {
   for (const auto& [token, id] : fields.object("vocab").items()) {
-    PHX_CHECK(id.is_number_integer(), "the id of the token ", token, " should be an integer, but is ",
-              id.type_name());
+    PHX_CHECK(id.is_number_integer(), "the id of the token ", token,
+              " should be an integer, but is ", id.type_name());
     vocabulary.add(token, id.get<int64_t>());
   }
 }

@@ -11,6 +11,8 @@ constexpr const char* kCl100k =
 constexpr const char* kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kTiktokenV1 =  // Megatron's
+    R"([^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
 constexpr const char* kO200k =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
@@ -55,7 +57,7 @@ size_t contraction_end(std::string_view text, size_t at, bool any_case) {
   const auto letter = [&](size_t i) -> char {
     if (i >= text.size()) return '\0';
     return any_case && static_cast<uint8_t>(text[i] - 'A') < 26 ? static_cast<char>(text[i] | 0x20)
-                                                               : text[i];
+                                                                : text[i];
   };
   const char a = letter(at + 1), b = letter(at + 2);
   if (a == 's' || a == 't' || a == 'm' || a == 'd') return at + 2;
@@ -91,8 +93,9 @@ size_t spaces_end(const Reader& reader, size_t at, bool lines) {
 }  // namespace
 
 std::optional<WordPattern> known_pattern(std::string_view pattern) {
-  for (const WordPattern known : {WordPattern::gpt2, WordPattern::cl100k, WordPattern::qwen2,
-                                  WordPattern::o200k, WordPattern::tekken}) {
+  for (const WordPattern known :
+       {WordPattern::gpt2, WordPattern::cl100k, WordPattern::qwen2, WordPattern::tiktoken_v1,
+        WordPattern::o200k, WordPattern::tekken}) {
     if (pattern == pattern_text(known)) return known;
   }
   return std::nullopt;
@@ -106,6 +109,8 @@ const char* pattern_text(WordPattern pattern) {
       return kCl100k;
     case WordPattern::qwen2:
       return kQwen2;
+    case WordPattern::tiktoken_v1:
+      return kTiktokenV1;
     case WordPattern::o200k:
       return kO200k;
     case WordPattern::tekken:
@@ -126,7 +131,7 @@ size_t general_word_end(std::string_view text, size_t at) {
   size_t after, beyond;
   const uint8_t here = reader.at(at, after);
 
-  if constexpr (!kCased) {
+  if constexpr (!kCased && kPattern != WordPattern::tiktoken_v1) {
     const size_t end = contraction_end(text, at, !kIsGpt2);
     if (end > at) return end;
   }
@@ -168,6 +173,7 @@ size_t general_word_end(std::string_view text, size_t at) {
 template size_t general_word_end<WordPattern::gpt2>(std::string_view, size_t);
 template size_t general_word_end<WordPattern::cl100k>(std::string_view, size_t);
 template size_t general_word_end<WordPattern::qwen2>(std::string_view, size_t);
+template size_t general_word_end<WordPattern::tiktoken_v1>(std::string_view, size_t);
 template size_t general_word_end<WordPattern::o200k>(std::string_view, size_t);
 template size_t general_word_end<WordPattern::tekken>(std::string_view, size_t);
 

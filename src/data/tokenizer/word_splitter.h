@@ -1,6 +1,6 @@
-// The common pre-tokenizer patterns, written by hand: where the word that begins at a position ends.
-// Each of these patterns matches everywhere, so words follow one another without a gap. They do what
-// PCRE2 does with the pattern itself; a property test holds them to it.
+// The common pre-tokenizer patterns, written by hand: where the word that begins at a position
+// ends. Each of these patterns matches everywhere, so words follow one another without a gap. They
+// do what PCRE2 does with the pattern itself; a property test holds them to it.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@
 
 namespace phx {
 
-enum class WordPattern { gpt2, cl100k, qwen2, o200k, tekken };
+enum class WordPattern { gpt2, cl100k, qwen2, tiktoken_v1, o200k, tekken };
 
 // The splitter that does what `pattern` does; none when there is none.
 std::optional<WordPattern> known_pattern(std::string_view pattern);
@@ -79,6 +79,8 @@ decltype(auto) for_word_pattern(WordPattern pattern, F&& f) {
       return f.template operator()<WordPattern::cl100k>();
     case WordPattern::qwen2:
       return f.template operator()<WordPattern::qwen2>();
+    case WordPattern::tiktoken_v1:
+      return f.template operator()<WordPattern::tiktoken_v1>();
     case WordPattern::o200k:
       return f.template operator()<WordPattern::o200k>();
     case WordPattern::tekken:

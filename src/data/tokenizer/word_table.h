@@ -1,6 +1,6 @@
-// A hash table of short words and the tokens they become: the key lies in the slot, so that a lookup
-// touches one cache line. It serves the whole vocabulary (open addressing) and, with a fixed number of
-// slots that overwrite each other, as the cache of words that a thread has met.
+// A hash table of short words and the tokens they become: the key lies in the slot, so that a
+// lookup touches one cache line. It serves the whole vocabulary (open addressing) and, with a fixed
+// number of slots that overwrite each other, as the cache of words that a thread has met.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ struct ShortWord {
   }
 
   uint64_t hash() const {
-    const auto product = static_cast<unsigned __int128>(low ^ 0x9E3779B97F4A7C15u) *
-                         (high ^ 0xD1B54A32D192ED03u);
+    const auto product =
+        static_cast<unsigned __int128>(low ^ 0x9E3779B97F4A7C15u) * (high ^ 0xD1B54A32D192ED03u);
     return static_cast<uint64_t>(product >> 64) ^ static_cast<uint64_t>(product);
   }
 
