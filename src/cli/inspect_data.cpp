@@ -31,6 +31,7 @@ struct InspectFlags {
   int64_t seed = 1234;
   std::string split_name = "train";
   std::optional<int64_t> num_samples;
+  std::optional<int64_t> vocab_size;
   DataConfig data;
 
   template <class Field>
@@ -49,6 +50,7 @@ struct InspectFlags {
     field("eod-mask-loss", data.eod_mask_loss, "no loss where the input ends a document");
     field("dataloader-inter-document-masking", data.dataloader_inter_document_masking,
           "keep documents apart where they were joined");
+    field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
     data.each_tokenizer_field(field);
   }
 };
@@ -168,8 +170,8 @@ void print_sample(const InspectFlags& flags, const std::string& prefix) {
   DataConfig data = flags.data;
   data.data_path = {prefix};
   std::unique_ptr<const Tokenizer> tokenizer;
-  if (!data.tokenizer_type.empty() || !data.tokenizer_model.empty() || !data.vocab_file.empty())
-    tokenizer = make_tokenizer(data);
+  const bool ids_alone = data.tokenizer_type == "NullTokenizer" && !flags.vocab_size;
+  if (!data.tokenizer_type.empty() && !ids_alone) tokenizer = make_tokenizer(data, flags.vocab_size);
   const Split split = flags.split_name == "train"   ? Split::train
                       : flags.split_name == "valid" ? Split::valid
                                                     : Split::test;

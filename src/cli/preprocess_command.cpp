@@ -33,6 +33,7 @@ struct PreprocessFlags {
   int64_t partitions = 1;
   bool keep_sequential_samples = false;
   OnError on_error = OnError::stop;
+  std::optional<int64_t> vocab_size;
   DataConfig data;
 
   template <class Field>
@@ -50,6 +51,7 @@ struct PreprocessFlags {
     field("keep-sequential-samples", keep_sequential_samples,
           "keep the order of the lines whatever --partitions is");
     field("on-error", on_error, "what to do about a line that is no JSON or lacks a key");
+    field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
     data.each_tokenizer_field(field);
   }
 };
@@ -118,7 +120,7 @@ int run_preprocess(std::span<const std::string> args) {
       "--tokenizer-type HuggingFaceTokenizer --tokenizer-model llama/tokenizer.json"};
   if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
-  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(flags.data);
+  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(flags.data, flags.vocab_size);
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
   const PreprocessOptions options{
       .inputs = expand_patterns(flags.input),

@@ -36,7 +36,7 @@ SpecialTokens special_tokens(const DataConfig& data, int64_t vocab, Tokenizers h
     return special;
   }
   if (how == Tokenizers::assumed) return {.eod = int32_t(vocab - 1), .pad = {}, .may_pad = true};
-  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(data);
+  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(data, vocab);
   SpecialTokens special{.eod = tokenizer->eod(), .pad = tokenizer->pad(), .may_pad = true};
   // A padding id that means something else, too, would mask what should be learned.
   if (special.pad == tokenizer->eod() || special.pad == tokenizer->eos() ||
