@@ -48,10 +48,11 @@ int main(int argc, char** argv) {
   for (int32_t& length : lengths) length = 1 + int32_t(random.below(2 * mean));
   const LengthsView view{reinterpret_cast<const std::byte*>(lengths.data()), documents};
   const GptIndexRequest request{.documents = {0, documents}, .seq_length = seq_length};
-  std::printf("%lld documents of %u tokens on average, samples of %lld, %d threads; lengths take "
-              "%.2f GB\n",
-              static_cast<long long>(documents), mean, static_cast<long long>(seq_length), threads,
-              peak_gigabytes());
+  std::printf(
+      "%lld documents of %u tokens on average, samples of %lld, %d threads; lengths take "
+      "%.2f GB\n",
+      static_cast<long long>(documents), mean, static_cast<long long>(seq_length), threads,
+      peak_gigabytes());
 
   const IndexCache cache(folder);
   const std::string key = "benchmark";

@@ -2,6 +2,8 @@
 // measured is reading, JSON and writing. For other tokenizers time `phalanx preprocess` itself.
 //   preprocess FILE.jsonl [workers]
 // Without a file it makes one of 512 MB.
+#include "data/preprocess/preprocess.h"
+
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -10,7 +12,6 @@
 
 #include "base/file.h"
 #include "data/data_config.h"
-#include "data/preprocess/preprocess.h"
 #include "data/story_corpus.h"
 
 using namespace phx;
@@ -57,9 +58,10 @@ int main(int argc, char** argv) {
   const double before = cpu_seconds();
   const PreprocessReport report = preprocess(options, *tokenizer);
   const double megabytes = double(report.progress.bytes_text) / 1e6, cpu = cpu_seconds() - before;
-  std::printf("%.0f MB, %d workers: %.1f MB/s, %.1f MB/s a core (%.2f s of CPU time), %lld tokens\n",
-              megabytes, options.workers, megabytes / report.progress.seconds, megabytes / cpu, cpu,
-              static_cast<long long>(report.outputs[0].tokens));
+  std::printf(
+      "%.0f MB, %d workers: %.1f MB/s, %.1f MB/s a core (%.2f s of CPU time), %lld tokens\n",
+      megabytes, options.workers, megabytes / report.progress.seconds, megabytes / cpu, cpu,
+      static_cast<long long>(report.outputs[0].tokens));
   std::filesystem::remove(folder / "out_text_document.bin");
   std::filesystem::remove(folder / "out_text_document.idx");
 }

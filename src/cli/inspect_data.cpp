@@ -41,8 +41,9 @@ struct InspectFlags {
     field("seq-length", seq_length, "tokens a sample", InRange{1, 2147483647});
     field("seed", seed, "seed of the run", InRange{0, 4294967295.0});
     field("split-name", split_name, "which part of --split", OneOf{{"train", "valid", "test"}});
-    field("num-samples", num_samples, "samples that the run asks for: --train-iters times the batch",
-          NotNegative{}, DefaultIs{"those of one epoch"});
+    field("num-samples", num_samples,
+          "samples that the run asks for: --train-iters times the batch", NotNegative{},
+          DefaultIs{"those of one epoch"});
     field("split", data.split, "shares of training, validation and test");
     field("data-cache-path", data.data_cache_path, "folder for the sample indices");
     field("reset-position-ids", data.reset_position_ids, "count positions anew in every document");
@@ -171,7 +172,8 @@ void print_sample(const InspectFlags& flags, const std::string& prefix) {
   data.data_path = {prefix};
   std::unique_ptr<const Tokenizer> tokenizer;
   const bool ids_alone = data.tokenizer_type == "NullTokenizer" && !flags.vocab_size;
-  if (!data.tokenizer_type.empty() && !ids_alone) tokenizer = make_tokenizer(data, flags.vocab_size);
+  if (!data.tokenizer_type.empty() && !ids_alone)
+    tokenizer = make_tokenizer(data, flags.vocab_size);
   const Split split = flags.split_name == "train"   ? Split::train
                       : flags.split_name == "valid" ? Split::valid
                                                     : Split::test;

@@ -32,8 +32,8 @@ class BatchOrder {
   BatchOrder(const Options& options, const BatchCut& cut, std::optional<int64_t> num_samples);
 
   // Sample j of the micro-batch that this rank takes after `consumed` samples, a multiple of M * D.
-  //  single: ranks take micro-batches in turn, so a global batch has the same samples whatever D is.
-  //  cyclic: epoch after epoch of a permutation that depends on D, as in Megatron.
+  //  single: ranks take micro-batches in turn, so a global batch has the same samples whatever D
+  //  is. cyclic: epoch after epoch of a permutation that depends on D, as in Megatron.
   int64_t at(int64_t consumed, int64_t j) const;
 
  private:

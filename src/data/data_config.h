@@ -65,7 +65,8 @@ struct DataConfig {
     field("dataloader-type", dataloader_type,
           "samples in the dataset's order, or in epochs shuffled by Megatron's cyclic sampler",
           Refuses{{{"external", "there is no Python program to bring batches"}}});
-    field("data-sharding", data_sharding, "cyclic: shuffle all samples together, not a part a rank");
+    field("data-sharding", data_sharding,
+          "cyclic: shuffle all samples together, not a part a rank");
     field("reset-position-ids", reset_position_ids, "count positions anew in every document");
     field("reset-attention-mask", reset_attention_mask, "do not attend across documents");
     field("eod-mask-loss", eod_mask_loss, "no loss where the input is an end-of-document token");

@@ -55,8 +55,8 @@ void BatchLoader::Reader::check(const Sample& sample, int64_t index) const {
   PHX_ASSERT(sample.tokens.size() == s && sample.labels.size() == s &&
                  sample.loss_mask.size() == (parts.loss_mask ? s : 0) &&
                  sample.positions.size() == (parts.positions ? s : 0) &&
-                 (!parts.cu_seqlens || (sample.cu_seqlens.size() >= 2 &&
-                                        sample.cu_seqlens.back() == shape.seq_length)),
+                 (!parts.cu_seqlens ||
+                  (sample.cu_seqlens.size() >= 2 && sample.cu_seqlens.back() == shape.seq_length)),
              "sample ", index, " of ", source->description(), " does not have its parts");
   if (all_below(sample.tokens, vocab_size) && all_below(sample.labels, vocab_size)) return;
   for (size_t i = 0; i < s; ++i) {
@@ -137,14 +137,13 @@ void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   const bool was_read =
       ahead && ahead->consumed == consumed && ahead->num_micro_batches == num_micro_batches;
-  HostBatch batch =
-      was_read ? ahead->batch.get() : reader_->read(consumed, num_micro_batches);
-  ahead_ = Ahead{consumed + num_micro_batches * shape_.micro_batch * shape_.data_ranks,
-                 num_micro_batches, {}};
-  ahead_->batch = std::async(std::launch::async, [reader = reader_, first = ahead_->consumed,
-                                                  num_micro_batches] {
-    return reader->read(first, num_micro_batches);
-  });
+  HostBatch batch = was_read ? ahead->batch.get() : reader_->read(consumed, num_micro_batches);
+  ahead_ = Ahead{
+      consumed + num_micro_batches * shape_.micro_batch * shape_.data_ranks, num_micro_batches, {}};
+  ahead_->batch = std::async(std::launch::async,
+                             [reader = reader_, first = ahead_->consumed, num_micro_batches] {
+                               return reader->read(first, num_micro_batches);
+                             });
 
   Runtime& runtime = device_.runtime();
   Staging& staging = staging_[next_];
@@ -162,7 +161,8 @@ Batch BatchLoader::micro_batch(int64_t k) const {
   if (!shape_.reads) return {};
   const Tensor numbers = device_.rows(k, 1).reshape({layout_.size()});
   const int64_t plane = layout_.plane;
-  const Shape shape = layout_.packed ? Shape{plane, 1} : Shape{shape_.seq_length, shape_.micro_batch};
+  const Shape shape =
+      layout_.packed ? Shape{plane, 1} : Shape{shape_.seq_length, shape_.micro_batch};
   Batch batch{.tokens = numbers.rows(0, plane).reshape(shape),
               .labels = numbers.rows(plane, plane).reshape(shape)};
   if (layout_.positions)

@@ -30,7 +30,8 @@ SpecialTokens special_tokens(const DataConfig& data, int64_t vocab, Tokenizers h
   if (data.tokenizer_type == "ByteTokenizer") return {.eod = ByteTokenizer::kEod, .pad = {}};
   const bool ids_alone = data.tokenizer_type.empty() && data.tokenizer_model.empty();
   if (ids_alone || data.tokenizer_type == "NullTokenizer") {
-    SpecialTokens special{.eod = int32_t(data.null_tokenizer_eod_id.value_or(vocab - 1)), .pad = {}};
+    SpecialTokens special{.eod = int32_t(data.null_tokenizer_eod_id.value_or(vocab - 1)),
+                          .pad = {}};
     const int64_t pad = data.null_tokenizer_pad_id.value_or(-1);
     if (pad >= 0 && pad != *special.eod) special.pad = int32_t(pad);
     return special;
@@ -65,8 +66,7 @@ DatasetRequest dataset_request(const RunConfig& config, Tokenizers how) {
                      .inter_document = data.dataloader_inter_document_masking,
                      .pad = special.pad,
                      .may_pad = special.may_pad},
-          .num_samples = {train.train_samples ? *train.train_samples
-                                              : batches.after(0, iterations),
+          .num_samples = {train.train_samples ? *train.train_samples : batches.after(0, iterations),
                           evaluations * evaluation, evaluation},
           .seed = uint32_t(train.seed)};
 }

@@ -281,8 +281,7 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
   // Data that is there to be evaluated only is made for one evaluation, as in Megatron.
   const int64_t first = test || config_.skip_train ? 0 : state_.consumed_valid_samples;
   const std::optional<double> loss =
-      session_.step.evaluate(*batches, first, config_.eval_iters,
-                             [&] { return caught() != 0; });
+      session_.step.evaluate(*batches, first, config_.eval_iters, [&] { return caught() != 0; });
   if (!loss) return;  // a signal: there is no time for the rest
   if (!test) state_.consumed_valid_samples += config_.eval_iters * batches->shape().samples();
   const ValidationReport report{.iteration = state_.iteration,

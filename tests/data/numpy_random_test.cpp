@@ -35,8 +35,8 @@ TEST(NumpyRandomState, GoesOnWhereTheLastShuffleStopped) {
   std::vector<int32_t> first = counting(20), second = counting(10);
   random.shuffle(std::span(first));
   random.shuffle(std::span(second));
-  EXPECT_THAT(first, ElementsAre(3, 13, 2, 16, 14, 5, 4, 0, 8, 18, 17, 11, 10, 9, 7, 1, 19, 12, 6,
-                                 15));
+  EXPECT_THAT(first,
+              ElementsAre(3, 13, 2, 16, 14, 5, 4, 0, 8, 18, 17, 11, 10, 9, 7, 1, 19, 12, 6, 15));
   EXPECT_THAT(second, ElementsAre(8, 1, 7, 6, 9, 5, 4, 3, 0, 2));
 }
 

@@ -38,7 +38,8 @@ struct Layouts {
     config.train.global_batch_size = 8;
   }
   void expect_parity(int world) {
-    const Parity parity = compare(run_layout(config, world), run_layout(on_one_rank(config, world), 1));
+    const Parity parity =
+        compare(run_layout(config, world), run_layout(on_one_rank(config, world), 1));
     EXPECT_EQ(parity.faults(), std::vector<std::string>{});
   }
   TempFolder folder;

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "data/gpt/blend.h"
 #include "core/thread_pool.h"
+#include "data/gpt/blend.h"
 #include "data/gpt/index_cache.h"
 #include "data/indexed/indexed_dataset.h"
 #include "data/mock_data.h"
@@ -59,8 +59,9 @@ Source make_one(const DataConfig& config, const std::shared_ptr<const IndexedDat
   if (range->count == 0) {
     PHX_CHECK(split != Split::train, pair->prefix().native(), " has ", all,
               " documents, and --split leaves none of them for training");
-    log_warning(str_cat(pair->prefix().native(), " has ", all, " documents, and --split leaves none ",
-                        "of them for the ", split_name(split), ": it has no part there"));
+    log_warning(str_cat(pair->prefix().native(), " has ", all,
+                        " documents, and --split leaves none ", "of them for the ",
+                        split_name(split), ": it has no part there"));
     return nullptr;
   }
   const GptIndexRequest wanted{.documents = *range,
@@ -93,8 +94,9 @@ Source blend_split(const DataConfig& config, const BlendSpec& blend,
   const std::optional<int64_t> wanted = request.num_samples[size_t(split)];
   if (!split_range(shares, int(split), 1 << 20)) return nullptr;
   const bool weighted = !blend.weights.empty() && wanted;
-  const BlendSizes sizes = weighted ? blend_sizes(blend.weights, *wanted, config.mid_level_dataset_surplus)
-                                    : BlendSizes{};
+  const BlendSizes sizes =
+      weighted ? blend_sizes(blend.weights, *wanted, config.mid_level_dataset_surplus)
+               : BlendSizes{};
   std::vector<Source> datasets(pairs.size());
   for_each_dataset(pairs.size(), [&](size_t i) {
     datasets[i] =
@@ -112,13 +114,15 @@ Source blend_split(const DataConfig& config, const BlendSpec& blend,
   if (weighted) {
     int64_t length = 0;
     for (const int64_t used : sizes.used) length += used;
-    return std::make_shared<BlendedDataset>(std::move(datasets), blend_index(blend.weights, length));
+    return std::make_shared<BlendedDataset>(std::move(datasets),
+                                            blend_index(blend.weights, length));
   }
   std::vector<int64_t> lengths;
   for (const Source& dataset : datasets) lengths.push_back(*dataset->num_samples());
   int64_t all = 0;
   for (const int64_t length : lengths) all += length;
-  if (!wanted) return std::make_shared<BlendedDataset>(std::move(datasets), exhaustive_blend_index(lengths));
+  if (!wanted)
+    return std::make_shared<BlendedDataset>(std::move(datasets), exhaustive_blend_index(lengths));
   std::vector<double> weights(lengths.begin(), lengths.end());
   const double sum = numpy_sum(weights);
   for (double& weight : weights) weight /= sum;
@@ -156,7 +160,8 @@ std::array<BlendSpec, 3> blends_from_json(const std::string& path) {
     PHX_CHECK(known != std::end(kKeys), path, ": ", key, " is none of train, valid and test");
     PHX_CHECK(list.is_null() || list.is_array(), path, ": ", key, " should be a list");
     std::vector<std::string> words;
-    for (const auto& word : list) words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
+    for (const auto& word : list)
+      words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
     blends[size_t(known - kKeys)] = parse(str_cat(path, ": ", key), words);
   }
   PHX_CHECK(!blends[0].empty(), path, " names nothing to train on");
@@ -181,8 +186,7 @@ std::array<BlendSpec, 3> own_blends(const DataConfig& config) {
   const std::vector<std::string>* lists[] = {&config.train_data_path, &config.valid_data_path,
                                              &config.test_data_path};
   std::array<BlendSpec, 3> blends;
-  for (size_t k = 0; k < 3; ++k)
-    blends[k] = parse(str_cat("--", kFlags[k]), *lists[k]);
+  for (size_t k = 0; k < 3; ++k) blends[k] = parse(str_cat("--", kFlags[k]), *lists[k]);
   return blends;
 }
 

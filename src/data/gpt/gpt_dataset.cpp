@@ -35,8 +35,9 @@ void GptDataset::sample(int64_t index, Sample& out) const {
   PHX_CHECK(index >= 0 && index < index_.num_samples(), "sample ", index, " of ", description(),
             " does not exist");
   const int64_t sample = index_.shuffled(index);
-  PHX_CHECK(sample >= 0 && sample < index_.num_samples(), store_->name(), ": the index says sample ",
-            sample, " of ", index_.num_samples(), "\n  hint: remove the cached index");
+  PHX_CHECK(sample >= 0 && sample < index_.num_samples(), store_->name(),
+            ": the index says sample ", sample, " of ", index_.num_samples(),
+            "\n  hint: remove the cached index");
   read(sample, out);
   mark_documents(out);
   mask(out);

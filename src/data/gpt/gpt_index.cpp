@@ -122,7 +122,8 @@ BigArray<T> shuffle_index(const EpochPlan& plan, NumpyRandomState& random) {
 EpochPlan plan_epochs(int64_t tokens, int64_t seq_length, std::optional<int64_t> num_samples) {
   PHX_ASSERT(tokens > 0 && seq_length > 0, tokens, " tokens in samples of ", seq_length);
   EpochPlan plan;
-  if (num_samples) plan.epochs = std::max<int64_t>(1, ceil_div(*num_samples * seq_length + 1, tokens));
+  if (num_samples)
+    plan.epochs = std::max<int64_t>(1, ceil_div(*num_samples * seq_length + 1, tokens));
   plan.num_samples = (plan.epochs * tokens - 1) / seq_length;
   if (plan.epochs == 1) return plan;
   plan.samples_before_last = ((plan.epochs - 1) * tokens - 1) / seq_length;

@@ -41,7 +41,7 @@ EpochPlan plan_epochs(int64_t tokens, int64_t seq_length, std::optional<int64_t>
 // The three arrays, in memory of their own or in a mapped file.
 class GptIndex {
  public:
-  struct Start {  // of a sample
+  struct Start {       // of a sample
     int64_t position;  // in the document index
     int64_t offset;    // in that document, in tokens
   };

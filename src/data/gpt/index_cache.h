@@ -1,7 +1,7 @@
 // Indices kept in files, so that a large dataset is opened in a moment. A file is found by a key
 // that says everything that the index follows from: what was asked for, and the size, time of
-// change and a hash of the token files. (Megatron's key knows nothing of the content: a dataset that
-// is written anew under an old name meets the old indices there.)
+// change and a hash of the token files. (Megatron's key knows nothing of the content: a dataset
+// that is written anew under an old name meets the old indices there.)
 #pragma once
 
 #include <optional>

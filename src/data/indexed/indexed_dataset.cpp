@@ -79,10 +79,12 @@ void IndexedDataset::read_header() {
   if (size == wanted + num_sequences_ && num_sequences_ > 0)
     broken("has a mode for every sequence: multimodal data is not in this build");
   if (size != wanted)
-    broken(str_cat("has ", size, " bytes, but ", num_sequences_, " sequences and ",
-                   num_document_entries_, " document entries take ", wanted,
-                   size < wanted ? ": the file is cut off" : ": it has bytes that nothing explains"));
-  if (num_document_entries_ < 1) broken("has no document entries; even without documents it has one");
+    broken(
+        str_cat("has ", size, " bytes, but ", num_sequences_, " sequences and ",
+                num_document_entries_, " document entries take ", wanted,
+                size < wanted ? ": the file is cut off" : ": it has bytes that nothing explains"));
+  if (num_document_entries_ < 1)
+    broken("has no document entries; even without documents it has one");
   lengths_ = data + kHeaderBytes;
   pointers_ = lengths_ + 4 * num_sequences_;
   documents_ = pointers_ + 8 * num_sequences_;
@@ -100,10 +102,10 @@ void IndexedDataset::check_ends() const {
     check_sequences(num_sequences_ - 1, num_sequences_);
     bytes = pointer(num_sequences_ - 1) + int64_t{length(num_sequences_ - 1)} * token_size_;
   }
-  PHX_CHECK(bytes == bin_.size(), bin_.path().native(), " has ", bin_.size(), " bytes, but ",
-            idx_.path().filename().native(), " describes ", bytes,
-            bin_.size() < bytes ? ": the file is cut off"
-                                : ": the two files do not belong together");
+  PHX_CHECK(
+      bytes == bin_.size(), bin_.path().native(), " has ", bin_.size(), " bytes, but ",
+      idx_.path().filename().native(), " describes ", bytes,
+      bin_.size() < bytes ? ": the file is cut off" : ": the two files do not belong together");
 }
 
 void IndexedDataset::check_sequences(int64_t begin, int64_t end) const {
@@ -114,15 +116,16 @@ void IndexedDataset::check_sequences(int64_t begin, int64_t end) const {
     if (i > 0 && i > begin) {
       wanted = pointer(i - 1) + int64_t{length(i - 1)} * token_size_;
     } else if (i > 0) {  // the first of a range: what came before may be broken, too
-      if (length(i - 1) < 0) broken(str_cat("sequence ", i - 1, " has a length of ", length(i - 1)));
+      if (length(i - 1) < 0)
+        broken(str_cat("sequence ", i - 1, " has a length of ", length(i - 1)));
       if (pointer(i - 1) < 0 || pointer(i - 1) > bin_.size())
         broken(str_cat("sequence ", i - 1, " begins at byte ", pointer(i - 1), " of a file of ",
                        bin_.size()));
       wanted = pointer(i - 1) + int64_t{length(i - 1)} * token_size_;
     }
     if (pointer(i) != wanted)
-      broken(str_cat("sequence ", i, " begins at byte ", pointer(i), ", but the one before ends at ",
-                     wanted));
+      broken(str_cat("sequence ", i, " begins at byte ", pointer(i),
+                     ", but the one before ends at ", wanted));
   }
 }
 
@@ -148,9 +151,9 @@ const std::byte* IndexedDataset::tokens_at(int64_t sequence, int64_t offset, int
   const int64_t begin = pointer(sequence), tokens = length(sequence);
   PHX_CHECK(offset >= 0 && count >= 0 && offset + count <= tokens, prefix_.native(), ": tokens [",
             offset, ", ", offset + count, ") of sequence ", sequence, ", which has ", tokens);
-  PHX_CHECK(begin >= 0 && begin <= bin_.size() - (offset + count) * token_size_, idx_.path().native(),
-            ": sequence ", sequence, " begins at byte ", begin, " and has ", tokens,
-            " tokens, but the .bin file has ", bin_.size(), " bytes");
+  PHX_CHECK(begin >= 0 && begin <= bin_.size() - (offset + count) * token_size_,
+            idx_.path().native(), ": sequence ", sequence, " begins at byte ", begin, " and has ",
+            tokens, " tokens, but the .bin file has ", bin_.size(), " bytes");
   return bin_.data() + begin + offset * token_size_;
 }
 

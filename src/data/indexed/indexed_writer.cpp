@@ -43,8 +43,8 @@ void narrow_into(std::span<const int32_t> tokens, TokenCode code, std::vector<st
   std::byte* to = out.data() + before;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const T value = static_cast<T>(tokens[i]);
-    PHX_CHECK(int64_t{value} == tokens[i], "token ", tokens[i], " does not fit ", name_of_code(code),
-              ", the type of the tokens of this file");
+    PHX_CHECK(int64_t{value} == tokens[i], "token ", tokens[i], " does not fit ",
+              name_of_code(code), ", the type of the tokens of this file");
     std::memcpy(to + i * sizeof(T), &value, sizeof(T));
   }
 }
@@ -76,8 +76,7 @@ int64_t SpillFile::read_at(int64_t at, std::span<std::byte> piece) const {
   // Whole pieces but for the last: callers take pieces apart into numbers.
   const size_t wanted = std::min(piece.size(), size_t(size_ - at));
   for (size_t done = 0; done < wanted;) {
-    const ssize_t n =
-        ::pread(file_.get(), piece.data() + done, wanted - done, at + int64_t(done));
+    const ssize_t n = ::pread(file_.get(), piece.data() + done, wanted - done, at + int64_t(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_file_error("read", name_, errno);
     PHX_CHECK(n > 0, "cannot read back the lengths for ", name_.native(),

@@ -56,7 +56,8 @@ std::span<const std::string_view> JsonLineParser::parse(std::string_view line,
     }
   }
   for (size_t i = 0; i < keys.size(); ++i)
-    PHX_CHECK(found[i], "there is no \"", keys[i], "\"\n  hint: --json-keys names the keys to take");
+    PHX_CHECK(found[i], "there is no \"", keys[i],
+              "\"\n  hint: --json-keys names the keys to take");
   return texts_;
 }
 

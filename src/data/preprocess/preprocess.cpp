@@ -113,8 +113,7 @@ class BlockEncoder {
 class OrderedWorkers {
  public:
   explicit OrderedWorkers(const Encoding& encoding) : encoding_(encoding) {
-    for (int i = 0; i < encoding.options.workers; ++i)
-      threads_.emplace_back([this] { work(); });
+    for (int i = 0; i < encoding.options.workers; ++i) threads_.emplace_back([this] { work(); });
   }
   ~OrderedWorkers() {
     {
@@ -190,8 +189,7 @@ class KeyOutput {
  public:
   KeyOutput(const Path& prefix, TokenCode code, int partitions)
       : prefix_(prefix), writer_(prefix, code) {
-    for (int i = 1; i < partitions; ++i)
-      parts_.push_back({SpillFile(prefix), SpillFile(prefix)});
+    for (int i = 1; i < partitions; ++i) parts_.push_back({SpillFile(prefix), SpillFile(prefix)});
   }
 
   void add(size_t part, const Encoded& encoded) {
@@ -230,14 +228,12 @@ class KeyOutput {
 }  // namespace
 
 std::string progress_line(const PreprocessProgress& progress) {
-  const double done = progress.bytes_total > 0
-                          ? double(progress.bytes_done) / double(progress.bytes_total)
-                          : 1.0;
+  const double done =
+      progress.bytes_total > 0 ? double(progress.bytes_done) / double(progress.bytes_total) : 1.0;
   const double seconds = std::max(progress.seconds, 1e-9);
-  std::string line =
-      fmt::format("{:3.0f}% | {:.1f} MB/s | {} documents/s", 100 * done,
-                  double(progress.bytes_text) / 1e6 / seconds,
-                  format_count(double(progress.lines) / seconds));
+  std::string line = fmt::format("{:3.0f}% | {:.1f} MB/s | {} documents/s", 100 * done,
+                                 double(progress.bytes_text) / 1e6 / seconds,
+                                 format_count(double(progress.lines) / seconds));
   if (done > 0 && done < 1)
     line += fmt::format(" | {} left", format_duration(seconds * (1 - done) / done));
   return line;
@@ -258,9 +254,9 @@ PreprocessReport preprocess(const PreprocessOptions& options, const Tokenizer& t
   BlockReader reader(options.inputs);
   std::vector<std::unique_ptr<KeyOutput>> outputs;
   for (const std::string& key : options.json_keys)
-    outputs.push_back(
-        std::make_unique<KeyOutput>(Path(str_cat(options.output_prefix.native(), "_", key, "_document")),
-                                    encoding.code, options.partitions));
+    outputs.push_back(std::make_unique<KeyOutput>(
+        Path(str_cat(options.output_prefix.native(), "_", key, "_document")), encoding.code,
+        options.partitions));
 
   PreprocessReport report;
   const auto note = [&](const BlockResult& result) {
@@ -289,8 +285,8 @@ PreprocessReport preprocess(const PreprocessOptions& options, const Tokenizer& t
   for (auto& output : outputs) output->append_parts();
   for (auto& output : outputs) {
     output->writer().commit();
-    report.outputs.push_back({output->prefix(), output->writer().num_documents(),
-                              output->writer().num_tokens()});
+    report.outputs.push_back(
+        {output->prefix(), output->writer().num_documents(), output->writer().num_tokens()});
   }
   report.progress.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return report;

@@ -157,7 +157,8 @@ TextKind kind_of_text(const Path& path) {
   const Path suffix = (compressed ? path.stem() : path).extension();
   for (const char* other : {".parquet", ".arrow", ".bz2", ".xz", ".zip", ".tar", ".bin", ".idx"})
     PHX_CHECK(suffix != other && path.extension() != other, path.native(),
-              ": preprocess reads JSON lines and text, plain, .gz or .zst, but no ", other, " files");
+              ": preprocess reads JSON lines and text, plain, .gz or .zst, but no ", other,
+              " files");
   return suffix == ".txt" ? TextKind::plain : TextKind::json_lines;
 }
 

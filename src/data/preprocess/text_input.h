@@ -30,8 +30,8 @@ TextKind kind_of_text(const Path& path);
 // read up to kPadding bytes, as simdjson wants it.
 struct LineBlock {
   static constexpr size_t kPadding = 64;
-  size_t file = 0;        // of the inputs
-  int64_t first_line = 1;  // of that file
+  size_t file = 0;          // of the inputs
+  int64_t first_line = 1;   // of that file
   int64_t first_index = 0;  // of all files' lines
   std::vector<char> memory;
   size_t size = 0;
@@ -45,7 +45,7 @@ class BlockReader {
   // The next block; false after the last.
   bool next(LineBlock& block);
 
-  int64_t bytes_in() const;     // read so far, of what lies on the disk
+  int64_t bytes_in() const;  // read so far, of what lies on the disk
   int64_t bytes_total() const { return bytes_total_; }
   int64_t bytes_text() const { return bytes_text_; }  // after decompression
 

@@ -25,10 +25,14 @@ TEST(Blend, AWeightStandsBeforeEveryPrefixOrBeforeNone) {
   EXPECT_THAT(parsed({"a", "b"}).prefixes, ElementsAre("a", "b"));
   EXPECT_THAT(parsed({"3", "a", "1", "b"}).weights, ElementsAre(0.75, 0.25));
   EXPECT_THAT(parsed({"1", "a"}).weights, ElementsAre(1));
-  EXPECT_EQ(error_of([] { parsed({"0.5", "a", "b", "c"}); }),
+  EXPECT_EQ(error_of([] {
+              parsed({"0.5", "a", "b", "c"});
+            }),
             "has 1 weights before 2 prefixes: either every prefix has a weight before it, or none "
             "has");
-  EXPECT_EQ(error_of([] { parsed({"0", "a", "1", "b"}); }),
+  EXPECT_EQ(error_of([] {
+              parsed({"0", "a", "1", "b"});
+            }),
             "gives a the weight 0; a weight is above 0");
 }
 
@@ -36,9 +40,7 @@ TEST(Blend, AWeightStandsBeforeEveryPrefixOrBeforeNone) {
 class Numbers : public SampleSource {
  public:
   Numbers(int32_t first, int64_t count) : first_(first), count_(count) {}
-  void sample(int64_t index, Sample& out) const override {
-    out.tokens = {first_ + int32_t(index)};
-  }
+  void sample(int64_t index, Sample& out) const override { out.tokens = {first_ + int32_t(index)}; }
   std::optional<int64_t> num_samples() const override { return count_; }
   std::string description() const override { return "numbers"; }
 
@@ -49,9 +51,8 @@ class Numbers : public SampleSource {
 
 TEST(BlendedDataset, TakesSamplesFromItsDatasets) {
   const double weights[] = {.5, .5};
-  const BlendedDataset blend(
-      {std::make_shared<Numbers>(100, 2), std::make_shared<Numbers>(200, 2)},
-      blend_index(weights, 4));
+  const BlendedDataset blend({std::make_shared<Numbers>(100, 2), std::make_shared<Numbers>(200, 2)},
+                             blend_index(weights, 4));
   std::vector<int32_t> seen;
   Sample sample;
   for (int64_t i = 0; i < *blend.num_samples(); ++i) {

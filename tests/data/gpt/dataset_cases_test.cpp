@@ -118,11 +118,10 @@ std::map<std::string, int> check_file(const std::string& path) {
 
 TEST(DatasetCases, AreNumpysAndPyTorchs) {
   const auto counts = check_file(PHX_TEST_DATA "/datasets/cases.jsonl");
-  EXPECT_EQ(counts, (std::map<std::string, int>{{"index", 40},
-                                                {"blend", 10},
-                                                {"exhaustive", 10},
-                                                {"cyclic", 10},
-                                                {"shuffle", 10}}));
+  EXPECT_EQ(
+      counts,
+      (std::map<std::string, int>{
+          {"index", 40}, {"blend", 10}, {"exhaustive", 10}, {"cyclic", 10}, {"shuffle", 10}}));
 }
 
 TEST(DatasetCases, MoreFromAFile) {

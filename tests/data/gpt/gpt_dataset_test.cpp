@@ -185,8 +185,8 @@ TEST(Datasets, ASplitMayHaveABlendOfItsOwn) {
   EXPECT_EQ(datasets[1]->num_samples(), 8);  // 3 and 5
   EXPECT_EQ(datasets[2], nullptr);
 
-  write_file(data.folder / "blend.json", R"({"train": [")" + pair + R"("], "test": [1, ")" + pair +
-                                             R"("]})");
+  write_file(data.folder / "blend.json",
+             R"({"train": [")" + pair + R"("], "test": [1, ")" + pair + R"("]})");
   data.config.train_data_path = data.config.valid_data_path = {};
   data.config.per_split_data_args_path = (data.folder / "blend.json").string();
   const DatasetsBySplit listed = make_datasets(data.config, data.request);

@@ -18,17 +18,16 @@ LengthsView view(const std::vector<int32_t>& lengths) {
 const std::vector<int32_t> kLengths = {5, 3, 7, 4, 6};
 
 GptIndex example(int64_t num_samples, int threads) {
-  return GptIndex::build(view(kLengths),
-                         {.documents = {0, 5}, .seq_length = 4, .num_samples = num_samples}, threads);
+  return GptIndex::build(
+      view(kLengths), {.documents = {0, 5}, .seq_length = 4, .num_samples = num_samples}, threads);
 }
 
 TEST(GptIndex, TwoEpochsShuffledTogether) {
   for (const int threads : {1, 3}) {
     const GptIndex index = example(12, threads);
     EXPECT_THAT(index.arrays().documents, ElementsAre(2, 2, 4, 1, 0, 3, 4, 0, 1, 3));
-    EXPECT_THAT(index.arrays().starts,
-                ElementsAre(0, 0, 0, 4, 1, 1, 1, 5, 2, 2, 3, 0, 4, 1, 5, 0, 6, 0, 6, 4, 7, 2, 8, 1,
-                            9, 2));
+    EXPECT_THAT(index.arrays().starts, ElementsAre(0, 0, 0, 4, 1, 1, 1, 5, 2, 2, 3, 0, 4, 1, 5, 0,
+                                                   6, 0, 6, 4, 7, 2, 8, 1, 9, 2));
     EXPECT_THAT(index.arrays().shuffle, ElementsAre(3, 11, 2, 1, 7, 5, 4, 0, 8, 6, 10, 9));
   }
 }
@@ -37,9 +36,8 @@ TEST(GptIndex, ALastEpochOfWhichLittleIsUsedIsShuffledApart) {
   for (const int threads : {1, 3}) {
     const GptIndex index = example(8, threads);
     EXPECT_THAT(index.arrays().documents, ElementsAre(4, 0, 1, 2, 3, 3, 2, 1, 0, 4));
-    EXPECT_THAT(index.arrays().starts,
-                ElementsAre(0, 0, 0, 4, 1, 2, 2, 1, 3, 2, 3, 6, 4, 3, 5, 3, 6, 3, 7, 0, 8, 1, 9, 0,
-                            9, 4));
+    EXPECT_THAT(index.arrays().starts, ElementsAre(0, 0, 0, 4, 1, 2, 2, 1, 3, 2, 3, 6, 4, 3, 5, 3,
+                                                   6, 3, 7, 0, 8, 1, 9, 0, 9, 4));
     EXPECT_THAT(index.arrays().shuffle, ElementsAre(0, 4, 3, 2, 5, 1, 7, 6, 9, 8, 11, 10));
   }
 }

@@ -158,7 +158,7 @@ TEST(IndexedWriter, ADiskThatIsFullLeavesNothingBehind) {
   struct rlimit before {};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit small {1 << 16, before.rlim_max};
+  const struct rlimit small { 1 << 16, before.rlim_max };
   ::setrlimit(RLIMIT_FSIZE, &small);
   const std::string error = error_of([&] {
     IndexedWriter writer(folder / "pair", TokenCode::u16);

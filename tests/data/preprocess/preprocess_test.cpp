@@ -86,8 +86,9 @@ TEST(Preprocess, ADocumentALineOfTheKey) {
               ElementsAre("one", "tA\n"));
   EXPECT_THAT(run_over("a.jsonl", "{\"text\":\"\"}\n{\"text\":\"x\"}\n", {.append_eod = true}),
               ElementsAre("x|"));
-  EXPECT_THAT(run_over("a.jsonl", "{\"b\":\"y\",\"text\":\"n\",\"b\":\"z\"}\n", {.json_keys = {"b"}}),
-              ElementsAre("z"));
+  EXPECT_THAT(
+      run_over("a.jsonl", "{\"b\":\"y\",\"text\":\"n\",\"b\":\"z\"}\n", {.json_keys = {"b"}}),
+      ElementsAre("z"));
 }
 
 TEST(Preprocess, ReadsPlainAndCompressedText) {
@@ -107,7 +108,8 @@ TEST(Preprocess, ReadsPlainAndCompressedText) {
 }
 
 TEST(Preprocess, ABrokenLineIsNamedOrSkipped) {
-  const std::string lines = "{\"text\":\"a\"}\n{\"text\":\"b\"\n{\"other\":\"c\"}\n[1]\n{\"text\":5}";
+  const std::string lines =
+      "{\"text\":\"a\"}\n{\"text\":\"b\"\n{\"other\":\"c\"}\n[1]\n{\"text\":5}";
   EXPECT_THAT(error_of([&] { run_over("a.jsonl", lines); }),
               HasSubstr("a.jsonl:2: this is no JSON: "));
   EXPECT_THAT(run_over("a.jsonl", lines, {.skip_broken = true}), ElementsAre("a"));
