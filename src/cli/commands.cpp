@@ -10,10 +10,13 @@
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
 #include "cli/generate_command.h"
+#include "cli/inspect_command.h"
 #include "cli/launch_command.h"
+#include "cli/merge_command.h"
 #include "cli/parse_args.h"
 #include "cli/plan_command.h"
 #include "cli/plot_command.h"
+#include "cli/preprocess_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
 #include "cli/template_command.h"
@@ -52,6 +55,9 @@ std::span<const Command> commands() {
       {"plan", "say what a run will hold, send and compute on any number of ranks", run_plan},
       {"launch", "start the ranks of a run as processes of this machine", run_launch},
       {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
+      {"preprocess", "turn text into Megatron's .bin/.idx token files", run_preprocess},
+      {"merge", "join several .bin/.idx pairs to one", run_merge},
+      {"inspect", "look into token files, and at the samples that training sees", run_inspect},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"generate", "sample text from a checkpoint", run_generate},

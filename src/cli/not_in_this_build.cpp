@@ -6,25 +6,12 @@ namespace phx {
 
 std::span<const LackingOption> lacking_options() {
   using Options = const PretrainOptions&;
-  static const char* const files = "Megatron's .bin/.idx files are not read yet";
-  static const char* const sources = "use --token-file or --mock-data";
   static const char* const tokenizer = "no tokenizer is read yet";
   static const char* const ids =
       "--token-file holds token ids, and --vocab-size says how many there are";
-  static const char* const documents = "documents are not told apart within a sample yet";
   static const char* const logs = "this is not logged yet";
   static const char* const leave = "leave it out";
   static const LackingOption list[] = {
-      {"--data-path", files, sources, [](Options o) { return !o.data.data_path.empty(); }},
-      {"--train-data-path", files, sources,
-       [](Options o) { return !o.data.train_data_path.empty(); }},
-      {"--valid-data-path", files, sources,
-       [](Options o) { return !o.data.valid_data_path.empty(); }},
-      {"--test-data-path", files, sources,
-       [](Options o) { return !o.data.test_data_path.empty(); }},
-      {"--data-cache-path", files, sources,
-       [](Options o) { return !o.data.data_cache_path.empty(); }},
-
       {"--tokenizer-type", "only ByteTokenizer and NullTokenizer are there yet", ids,
        [](Options o) {
          const std::string& type = o.data.tokenizer_type;
@@ -40,16 +27,6 @@ std::span<const LackingOption> lacking_options() {
        [](Options o) {
          return o.data.tiktoken_num_special_tokens != DataConfig{}.tiktoken_num_special_tokens;
        }},
-
-      {"--reset-position-ids", documents, leave,
-       [](Options o) { return o.data.reset_position_ids; }},
-      {"--reset-attention-mask", documents, leave,
-       [](Options o) { return o.data.reset_attention_mask; }},
-      {"--eod-mask-loss", documents, leave, [](Options o) { return o.data.eod_mask_loss; }},
-      {"--null-tokenizer-eod-id", documents, leave,
-       [](Options o) { return o.data.null_tokenizer_eod_id.has_value(); }},
-      {"--null-tokenizer-pad-id", documents, leave,
-       [](Options o) { return o.data.null_tokenizer_pad_id.has_value(); }},
 
       {"--save-retain-interval", "every checkpoint is kept so far", leave,
        [](Options o) { return o.train.save_retain_interval.has_value(); }},

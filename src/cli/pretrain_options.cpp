@@ -82,7 +82,8 @@ void check_vocabulary(const OptionSet& options, Problems& problems) {
 }
 
 void check_source(const OptionSet& options, Problems& problems) {
-  for (const char* name : {"mock-data", "token-file", "data-path", "train-data-path"}) {
+  for (const char* name : {"mock-data", "token-file", "data-path", "data-args-path",
+                           "train-data-path", "per-split-data-args-path"}) {
     if (options.active(name)) return;
   }
   add(problems, "data-path",
@@ -92,7 +93,9 @@ void check_source(const OptionSet& options, Problems& problems) {
 
 // Only what is cut by --split: data with a blend of its own for training is not.
 void check_training_share(const OptionSet& options, Problems& problems) {
-  if (options.active("skip-train") || options.active("train-data-path")) return;
+  if (options.active("skip-train") || options.active("train-data-path") ||
+      options.active("per-split-data-args-path"))
+    return;
   DataConfig data;
   data.split = options.at("split").get().get<std::string>();
   try {

@@ -35,12 +35,16 @@ DType model_dtype(Precision precision);
 RecomputePolicy recompute_policy(const TrainConfig& config);
 FlopsShape flops_shape(const TransformerConfig& config);
 
+int64_t vocabulary_of(const TransformerConfig& model);  // ids that tokens may have
+
 // Where samples come from. Opened before anything is allocated: bad data ends a run at once.
 struct Sources {
   explicit Sources(const RunConfig& config);
   // The same parts, of made-up tokens: for whoever needs shapes alone. Opens nothing.
   static Sources made_up(const RunConfig& config);
   std::shared_ptr<const SampleSource> train, valid, test;  // null: the data has no such part
+
+  const SampleSource& first() const { return train ? *train : *valid; }  // all have the same parts
 
  private:
   Sources() = default;
