@@ -10,6 +10,7 @@ that of the transformers package if it is installed, else the one in jinja_oracl
 anything differs. Needs jinja2."""
 
 import argparse
+import copy
 import json
 import pathlib
 import random
@@ -92,7 +93,8 @@ def main():
     for (name, source, variables), answer in zip(jobs, answers):
         error = None
         try:
-            expected = reference(source, variables)
+            # Jinja2 can change what it is given: `list | indent` adds to the list.
+            expected = reference(source, copy.deepcopy(variables))
         except Exception as raised:  # also a RecursionError: some templates have no end on some tools
             expected, error = None, raised
         if "error" in answer and expected is None:

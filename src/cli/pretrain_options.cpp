@@ -191,6 +191,7 @@ OptionSet pretrain_option_set(PretrainOptions& options) {
   set.add("Run", options.train);
   set.add("Optimizer", options.optim);
   set.add("Data", options.data);
+  set.add("Chats", options.sft);
   set.add(megatron_catalogue());
   return set;
 }
@@ -198,7 +199,7 @@ OptionSet pretrain_option_set(PretrainOptions& options) {
 std::vector<Rule> pretrain_rules() {
   std::vector<Rule> rules;
   for (const std::vector<Rule>& part : {transformer_rules(), parallel_rules(), train_rules(),
-                                        optimizer_rules(), data_rules(), cross_rules()}) {
+                                        optimizer_rules(), data_rules(), sft_rules(), cross_rules()}) {
     rules.insert(rules.end(), part.begin(), part.end());
   }
   return rules;

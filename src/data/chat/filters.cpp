@@ -131,13 +131,14 @@ Value indent(Context& context, const Value& value, const Call& call) {
 
 Value truncate(Context& context, const Value& value, const Call& call) {
   const Bound bound("truncate", call, {"length", "killwords", "end", "leeway"});
-  if (!value.is(Kind::text)) fault("truncate needs a str, not " + type_name(value));
+  if (!value.is(Kind::text) && size_of(value) != 0)
+    fault("truncate needs a str, not " + type_name(value));
   const std::string end = bound.find(2) != nullptr ? bound.text(2) : "...";
   const int64_t length = bound.integer(0, 255), leeway = bound.integer(3, 5);
-  const int64_t size = length_of(value.text()), kept = length - length_of(end);
+  const int64_t size = size_of(value), kept = length - length_of(end);
   if (kept < 0 || leeway < 0) fault("truncate: the length is shorter than what marks the end");
-  context.budget.spend_bytes(value.text().size());
   if (size - leeway <= length) return value;
+  context.budget.spend_bytes(value.text().size());
   std::string_view cut = slice_of(value.text(), 0, kept);
   if (!bound.truth(1, false)) cut = cut.substr(0, cut.rfind(' '));
   return text(std::string(cut) + end, is_markup(value));
@@ -351,11 +352,15 @@ Value items(Context& context, const Value& value, const Call& call) {
                            context.budget));
 }
 
-// Stable, and the order of equal ones is kept when it is reversed, as Python does.
-void sort_by(Context& context, Values& items, const std::vector<Values>& keys, bool reversed) {
+// Stable, and the order of equal ones is kept when it is reversed, as Python does. Python compares
+// lists of keys by what differs first, and bare keys by `<` alone, which not all values have.
+enum class Keys { lists, bare };
+void sort_by(Context& context, Values& items, const std::vector<Values>& keys, Keys kind,
+             bool reversed) {
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto before = [&](const Values& a, const Values& b) {
+    if (kind == Keys::bare) return less(a[0], b[0], context.budget);
     for (size_t k = 0; k < a.size(); ++k)
       if (!equal(a[k], b[k], context.budget)) return less(a[k], b[k], context.budget);
     return false;
@@ -392,7 +397,7 @@ Value sort(Context& context, const Value& value, const Call& call) {
     }
     keys.push_back(std::move(key));
   }
-  sort_by(context, all, keys, bound.truth(0, false));
+  sort_by(context, all, keys, Keys::lists, bound.truth(0, false));
   return list(std::move(all));
 }
 
@@ -409,7 +414,7 @@ Value dictsort(Context& context, const Value& value, const Call& call) {
     all.push_back(tuple({key, held}));
   }
   context.budget.spend(int64_t(all.size()));
-  sort_by(context, all, keys, bound.truth(2, false));
+  sort_by(context, all, keys, Keys::bare, bound.truth(2, false));
   return list(std::move(all));
 }
 
@@ -489,7 +494,7 @@ Value groupby(Context& context, const Value& value, const Call& call) {
     return bound.truth(2, false) ? key : folded(key);
   };
   for (const Value& item : all) keys.push_back({key_of(item)});
-  sort_by(context, all, keys, false);
+  sort_by(context, all, keys, Keys::bare, /*reversed=*/false);
   Values groups;
   for (size_t i = 0; i < all.size();) {
     const Value key = key_of(all[i]);
@@ -502,6 +507,7 @@ Value groupby(Context& context, const Value& value, const Call& call) {
 }
 
 Value map(Context& context, const Value& value, const Call& call) {
+  if (!truth(value)) return iterator({});
   Values all = elements(value, context.budget);
   if (call.positional.empty()) {
     const Bound bound("map", call, {"attribute", "default"});

@@ -359,9 +359,9 @@ Value slice(Context& context, const Value& value, const Value& from, const Value
   }
   if (value.is(Kind::range)) {
     const Range& range = value.get<Range>();
-    return Value(Kind::range,
-                 std::make_shared<Range>(Range{range.start + start * range.step,
-                                               range.start + stop * range.step, range.step * step}));
+    return Value(Kind::range, std::make_shared<Range>(Range{range.start + start * range.step,
+                                                            range.start + stop * range.step,
+                                                            range.step * step}));
   }
   const Values all = elements(value, context.budget);
   Values chosen;
