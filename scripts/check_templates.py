@@ -27,16 +27,20 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def oracle():
-    """A function (source, variables) -> text."""
+    """A function (source, variables) -> text, spans of generation blocks in bytes."""
     try:
-        from transformers.utils.chat_template_utils import _compile_jinja_template
+        from transformers.utils import chat_template_utils
     except ImportError:
-        return "jinja_oracle.py", lambda source, variables: jinja_oracle.render(source, variables)[0]
+        return "jinja_oracle.py", jinja_oracle.render
 
     def render(source, variables):
-        template = _compile_jinja_template(source)
+        template = chat_template_utils._compile_jinja_template(source)
         template.globals["strftime_now"] = jinja_oracle.NOW.strftime
-        return template.render(**variables)
+        if "generation" not in source:
+            return template.render(**variables), []
+        given = {"messages": [], "tools": None, "documents": None, "add_generation_prompt": False, **variables}
+        text, spans = chat_template_utils._render_with_assistant_indices(template, **given)
+        return text, [[len(text[:place].encode()) for place in span] for span in spans]
 
     import transformers
 
@@ -88,13 +92,13 @@ def main():
     answers = [json.loads(line) for line in output.stdout.splitlines()]
     assert len(answers) == len(jobs), f"{len(answers)} answers to {len(jobs)} questions"
 
-    same = refused = shown = addresses = 0
+    same = marked = refused = shown = addresses = 0
     different, unsupported = [], {}
     for (name, source, variables), answer in zip(jobs, answers):
         error = None
         try:
             # Jinja2 can change what it is given: `list | indent` adds to the list.
-            expected = reference(source, copy.deepcopy(variables))
+            expected, spans = reference(source, copy.deepcopy(variables))
         except Exception as raised:  # also a RecursionError: some templates have no end on some tools
             expected, error = None, raised
         if "error" in answer and expected is None:
@@ -103,18 +107,20 @@ def main():
             unsupported.setdefault(answer["error"], []).append(name)
         elif expected is not None and " at 0x" in expected and "no text of its own" in answer.get("error", ""):
             addresses += 1  # Python prints where an object lies
-        elif answer.get("text") == expected and expected is not None:
+        elif expected is not None and answer.get("text") == expected and answer["generation"] == spans:
             same += 1
+            marked += bool(spans)
         else:
             different.append(name)
             if shown < args.show:
                 shown += 1
                 print(f"--- {name}\n{source if name.startswith('random') else ''}")
-                print("Jinja2: ", repr(error) if expected is None else repr(expected))
-                print("phalanx:", repr(answer.get("text", answer.get("error"))))
+                print("Jinja2: ", repr(error) if expected is None else (expected, spans))
+                print("phalanx:", answer)
     files = len({source for _, source, _ in jobs})
     print(
-        f"{files} templates, {len(jobs)} renderings against {name_of_oracle}: {same} with the same bytes, "
+        f"{files} templates, {len(jobs)} renderings against {name_of_oracle}: {same} with the same bytes "
+        f"({marked} of them with the same generation blocks), "
         f"{refused} refused by both, {addresses} with addresses, {sum(map(len, unsupported.values()))} not supported, {len(different)} different"
     )
     for error, names in sorted(unsupported.items(), key=lambda item: -len(item[1]))[:20]:
