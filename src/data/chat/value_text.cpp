@@ -1,7 +1,6 @@
 // Values as text: Python's str() and repr().
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 #include "data/chat/unicode_text.h"
 #include "data/chat/value.h"
@@ -16,7 +15,9 @@ std::string real_repr(double value) {
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
   const std::string_view digits(buffer, size_t(end.ptr - buffer));
   const size_t e = digits.find('e');
-  const int exponent = std::atoi(buffer + e + 1);
+  int exponent = 0;
+  const char* sign = buffer + e + 1;
+  std::from_chars(*sign == '+' ? sign + 1 : sign, end.ptr, exponent);
   // Python writes 1e16 and 1e-05, and whatever is between without an exponent.
   if (exponent >= 16 || exponent < -4) return std::string(digits);
   const auto fixed = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed);
