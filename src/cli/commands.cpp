@@ -20,6 +20,7 @@
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
 #include "cli/template_command.h"
+#include "cli/tokenizer_command.h"
 #include "cli/usage_error.h"
 #include "cli/verify_command.h"
 
@@ -58,6 +59,7 @@ std::span<const Command> commands() {
       {"preprocess", "turn text into Megatron's .bin/.idx token files", run_preprocess},
       {"merge", "join several .bin/.idx pairs to one", run_merge},
       {"inspect", "look into token files, and at the samples that training sees", run_inspect},
+      {"tokenizer", "encode, decode and show a tokenizer, or train one", run_tokenizer},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"generate", "sample text from a checkpoint", run_generate},

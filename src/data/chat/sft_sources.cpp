@@ -1,6 +1,7 @@
 #include "data/chat/sft_sources.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "base/error.h"

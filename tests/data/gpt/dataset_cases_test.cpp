@@ -46,7 +46,8 @@ void check_index(const Json& json) {
     EXPECT_ANY_THROW(GptIndex::build(view, request, 1));
     return;
   }
-  const GptIndex::Arrays arrays = GptIndex::build(view, request, 2).arrays();
+  const GptIndex index = GptIndex::build(view, request, 2);
+  const GptIndex::Arrays arrays = index.arrays();
   EXPECT_EQ(as<int32_t>(arrays.documents), list<int32_t>(json["documents"]));
   EXPECT_EQ(as<int32_t>(arrays.shuffle), list<int32_t>(json["shuffle"]));
   EXPECT_EQ(as<int32_t>(arrays.starts), list<int32_t>(json["starts"]));

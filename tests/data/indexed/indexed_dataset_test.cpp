@@ -143,7 +143,7 @@ TEST(IndexedDataset, SaysWhatIsWrongWithAFile) {
             "pair.bin has 14 bytes, but pair.idx describes 12: the two files do not belong "
             "together");
   EXPECT_EQ(error_with([](S idx, S) { idx[46 + 8] = 4; }),
-            "pair.idx: sequence 1 begins at byte 4, but the one before ends at 6");
+            "pair.idx: sequence 2 begins at byte 8, but the one before ends at 6");
   EXPECT_EQ(error_with([](S idx, S) { idx[38 + 3] = '\x80'; }),
             "pair.idx: sequence 1 has a length of -2147483647");
   EXPECT_EQ(error_with([](S idx, S) { idx[70] = 1; }),
