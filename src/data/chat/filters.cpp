@@ -111,9 +111,10 @@ Value center(Context& context, const Value& value, const Call& call) {
 
 Value wordcount(Context& context, const Value& value, const Call& call) {
   const Bound bound("wordcount", call, {});
+  const std::string source = as_text(context, value);
   int64_t words = 0;
   bool inside = false;
-  for (const std::string_view character : characters(as_text(context, value))) {
+  for (const std::string_view character : characters(source)) {
     context.budget.spend();
     const char32_t c = code_point(character);
     const bool letter = c == '_' || is_letter(c) || is_digit(c);
