@@ -13,11 +13,15 @@
 #include "cli/generate_command.h"
 #include "cli/inspect_command.h"
 #include "cli/launch_command.h"
+#include "cli/merge_command.h"
 #include "cli/parse_args.h"
 #include "cli/plan_command.h"
 #include "cli/plot_command.h"
+#include "cli/preprocess_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
+#include "cli/template_command.h"
+#include "cli/tokenizer_command.h"
 #include "cli/usage_error.h"
 #include "cli/verify_command.h"
 
@@ -53,11 +57,16 @@ std::span<const Command> commands() {
       {"plan", "say what a run will hold, send and compute on any number of ranks", run_plan},
       {"launch", "start the ranks of a run as processes of this machine", run_launch},
       {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
+      {"preprocess", "turn text into Megatron's .bin/.idx token files", run_preprocess},
+      {"merge", "join several .bin/.idx pairs to one", run_merge},
+      {"tokenizer", "encode, decode and show a tokenizer, or train one", run_tokenizer},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
-      {"inspect", "look into a checkpoint: tensors, statistics, differences", run_inspect},
+      {"inspect", "look into token files and checkpoints", run_inspect},
       {"generate", "sample text from a checkpoint", run_generate},
       {"convert", "import from, export to, and compare with Hugging Face folders", run_convert},
+      {"template", "show chats as a chat template writes them, and what of them is learned",
+       run_template},
       {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
   };
   return list;

@@ -4,6 +4,7 @@
 
 #include "cli/exit_codes.h"
 #include "cli/inspect_checkpoint.h"
+#include "cli/inspect_data.h"
 
 namespace phx {
 namespace {
@@ -15,6 +16,7 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
+    {"data", "a pair of token files, and the samples that training would see", run_inspect_data},
     {"checkpoint", "tensors, statistics and options of a checkpoint; differences of two",
      run_inspect_checkpoint},
 };
@@ -26,7 +28,9 @@ void print_usage(std::ostream& out) {
     name.resize(12, ' ');
     out << "  " << name << kind.summary << "\n";
   }
-  out << "\nexample:\n  phalanx inspect checkpoint out/demo/checkpoints --verify\n";
+  out << "\nexamples:\n  phalanx inspect data data/corpus_text_document --seq-length 2048 --sample "
+         "0\n"
+         "  phalanx inspect checkpoint out/demo/checkpoints --verify\n";
 }
 
 }  // namespace

@@ -98,24 +98,17 @@ std::span<const CatalogueGroup> run_catalogue() {
        .reason = "token files are mapped, masks are made by the kernels, and one reader suffices",
        .switches = "no-create-attention-mask-in-dataloader no-mmap-bin-files "
                    "disable-create-attention-mask-in-dataloader disable-mmap-bin-files "
-                   "dataloader-fast-cache-load dataloader-defer-npy-index-mmap no-data-sharding",
+                   "dataloader-fast-cache-load dataloader-defer-npy-index-mmap",
        .values = "num-workers num-dataset-builder-threads data-impl "
                  "per-dataset-sequences-path"},
       {.kind = kRefused,
-       .reason = "samples come in one order, a function of the seed alone",
-       .values = "dataloader-type=single mid-level-dataset-surplus=0.005"},
-      {.kind = kRefused,
-       .reason = "data is named on the command line or in the config file",
-       .hint = "use --data-path or --train-data-path",
-       .values = "data-args-path per-split-data-args-path phase-transition-iterations"},
+       .reason = "a run has one blend, from its start to its end",
+       .hint = "run the phases one after the other, each with --finetune from the one before",
+       .values = "phase-transition-iterations"},
       {.kind = kRefused,
        .reason = "there is one validation set, of --eval-iters batches",
        .switches = "full-validation multiple-validation-sets",
        .lists = "validation-set-names"},
-      {.kind = kRefused,
-       .reason = "documents are kept apart by masks",
-       .hint = "use --reset-attention-mask and --reset-position-ids",
-       .switches = "dataloader-inter-document-masking"},
       {.kind = kRefused,
        .reason = "data is read from local files",
        .switches = "enable-msc",
@@ -205,8 +198,8 @@ std::span<const CatalogueGroup> run_catalogue() {
       // Other tasks.
       {.kind = kRefused,
        .reason = "pretraining is the only task in this build",
-       .switches = "sft perform-rl-step rl-use-sequence-packing inference-dynamic-batching",
-       .values = "sft-tokenizer-prompt-format logits-save-dir logits-save-top-k "
+       .switches = "perform-rl-step rl-use-sequence-packing inference-dynamic-batching",
+       .values = "logits-save-dir logits-save-top-k "
                  "logits-save-top-p logits-save-dtype logits-load-dir logits-load-kd-loss-alpha "
                  "grpo-prompts-per-step grpo-group-size grpo-iterations grpo-clamp-eps-lower "
                  "grpo-clamp-eps-upper grpo-kl-beta grpo-entropy-term-weight "

@@ -1,30 +1,19 @@
 #include "cli/not_in_this_build.h"
 
+#include <string_view>
+
 #include "base/error.h"
 
 namespace phx {
 
 std::span<const LackingOption> lacking_options() {
   using Options = const PretrainOptions&;
-  static const char* const files = "Megatron's .bin/.idx files are not read yet";
-  static const char* const sources = "use --token-file or --mock-data";
   static const char* const tokenizer = "no tokenizer is read yet";
   static const char* const ids =
       "--token-file holds token ids, and --vocab-size says how many there are";
-  static const char* const documents = "documents are not told apart within a sample yet";
   static const char* const logs = "this is not logged yet";
   static const char* const leave = "leave it out";
   static const LackingOption list[] = {
-      {"--data-path", files, sources, [](Options o) { return !o.data.data_path.empty(); }},
-      {"--train-data-path", files, sources,
-       [](Options o) { return !o.data.train_data_path.empty(); }},
-      {"--valid-data-path", files, sources,
-       [](Options o) { return !o.data.valid_data_path.empty(); }},
-      {"--test-data-path", files, sources,
-       [](Options o) { return !o.data.test_data_path.empty(); }},
-      {"--data-cache-path", files, sources,
-       [](Options o) { return !o.data.data_cache_path.empty(); }},
-
       {"--tokenizer-type", "only ByteTokenizer and NullTokenizer are there yet", ids,
        [](Options o) {
          const std::string& type = o.data.tokenizer_type;
@@ -41,16 +30,6 @@ std::span<const LackingOption> lacking_options() {
          return o.data.tiktoken_num_special_tokens != DataConfig{}.tiktoken_num_special_tokens;
        }},
 
-      {"--reset-position-ids", documents, leave,
-       [](Options o) { return o.data.reset_position_ids; }},
-      {"--reset-attention-mask", documents, leave,
-       [](Options o) { return o.data.reset_attention_mask; }},
-      {"--eod-mask-loss", documents, leave, [](Options o) { return o.data.eod_mask_loss; }},
-      {"--null-tokenizer-eod-id", documents, leave,
-       [](Options o) { return o.data.null_tokenizer_eod_id.has_value(); }},
-      {"--null-tokenizer-pad-id", documents, leave,
-       [](Options o) { return o.data.null_tokenizer_pad_id.has_value(); }},
-
       {"--log-params-norm", logs, leave, [](Options o) { return o.train.log_params_norm; }},
       {"--log-num-zeros-in-grad", logs, leave,
        [](Options o) { return o.train.log_num_zeros_in_grad; }},
@@ -61,10 +40,20 @@ std::span<const LackingOption> lacking_options() {
   return list;
 }
 
+namespace {
+
+bool is_about_tokenizers(std::string_view flag) {
+  return flag.starts_with("--tokenizer") || flag.starts_with("--tiktoken") ||
+         flag == "--vocab-file" || flag == "--merge-file";
+}
+
+}  // namespace
+
 Problems not_in_this_build(const PretrainOptions& options) {
   Problems problems;
   for (const LackingOption& lacking : lacking_options()) {
     if (!lacking.is_set(options)) continue;
+    if (options.sft.sft && is_about_tokenizers(lacking.flag)) continue;  // chats need one
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});
   }
   return problems;

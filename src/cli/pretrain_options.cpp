@@ -7,6 +7,7 @@
 #include "cli/megatron_catalogue.h"
 #include "convert/hf_model.h"
 #include "data/byte_tokenizer.h"
+#include "data/tokenizer.h"
 #include "train/batch_schedule.h"
 #include "train/layout.h"
 #include "train/run_state.h"
@@ -84,7 +85,8 @@ void check_vocabulary(const OptionSet& options, Problems& problems) {
 }
 
 void check_source(const OptionSet& options, Problems& problems) {
-  for (const char* name : {"mock-data", "token-file", "data-path", "train-data-path"}) {
+  for (const char* name : {"mock-data", "token-file", "data-path", "data-args-path",
+                           "train-data-path", "per-split-data-args-path"}) {
     if (options.active(name)) return;
   }
   add(problems, "data-path",
@@ -94,7 +96,9 @@ void check_source(const OptionSet& options, Problems& problems) {
 
 // Only what is cut by --split: data with a blend of its own for training is not.
 void check_training_share(const OptionSet& options, Problems& problems) {
-  if (options.active("skip-train") || options.active("train-data-path")) return;
+  if (options.active("skip-train") || options.active("train-data-path") ||
+      options.active("per-split-data-args-path"))
+    return;
   DataConfig data;
   data.split = options.at("split").get().get<std::string>();
   try {
@@ -242,6 +246,18 @@ void check_hf_export(const TransformerConfig& model, ParseReport& report) {
   }
 }
 
+// Chats are tokenized by the run itself, so its tokenizer says how many tokens there are.
+void take_vocabulary(ParseResult& result) {
+  std::optional<int64_t>& size = result.options.model.vocab_size;
+  if (size) return;
+  try {
+    size = make_tokenizer(result.options.data)->vocab_size();
+  } catch (const Error& error) {
+    add(result.report.problems, "tokenizer-model", error.what(),
+        "it says how many tokens there are");
+  }
+}
+
 }  // namespace
 
 OptionSet pretrain_option_set(PretrainOptions& options) {
@@ -251,14 +267,16 @@ OptionSet pretrain_option_set(PretrainOptions& options) {
   set.add("Run", options.train);
   set.add("Optimizer", options.optim);
   set.add("Data", options.data);
+  set.add("Chats", options.sft);
   set.add(megatron_catalogue());
   return set;
 }
 
 std::vector<Rule> pretrain_rules() {
   std::vector<Rule> rules;
-  for (const std::vector<Rule>& part : {transformer_rules(), parallel_rules(), train_rules(),
-                                        optimizer_rules(), data_rules(), cross_rules()}) {
+  for (const std::vector<Rule>& part :
+       {transformer_rules(), parallel_rules(), train_rules(), optimizer_rules(), data_rules(),
+        sft_rules(), cross_rules()}) {
     rules.insert(rules.end(), part.begin(), part.end());
   }
   return rules;
@@ -294,6 +312,9 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
     if (result.options.data.tokenizer_type == "ByteTokenizer" && !result.options.model.vocab_size) {
       result.options.model.vocab_size = ByteTokenizer::kVocabSize;
     }
+    if (result.options.sft.sft) take_vocabulary(result);
+  }
+  if (result.report.ok()) {
     result.options.model.resolve(result.options.parallel.tensor_model_parallel_size);
     if (taken.hf) check_against_hf(*taken.hf, result.options.model, result.report);
     if (result.options.train.save_hf_interval) check_hf_export(result.options.model, result.report);

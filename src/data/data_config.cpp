@@ -36,23 +36,44 @@ void check_split(const OptionSet& options, Problems& problems) {
   }
 }
 
+void check_token_file(const OptionSet& options, Problems& problems) {
+  if (!options.active("token-file")) return;
+  const auto refuse = [&](const char* name) {
+    problems.push_back({ProblemKind::rule, str_cat("--", name),
+                        str_cat("--token-file does not go with ", shown(options, name)),
+                        "use --data-path with a pair of files that phalanx preprocess writes"});
+  };
+  for (const char* name : {"reset-position-ids", "reset-attention-mask", "eod-mask-loss",
+                           "dataloader-inter-document-masking"})
+    if (options.active(name)) refuse(name);
+  if (options.at("dataloader-type").get() == "cyclic") refuse("dataloader-type");
+}
+
 }  // namespace
 
 std::array<double, 3> DataConfig::split_shares() const { return parse_split(split); }
 
 std::vector<Rule> data_rules() {
   const char* why = "tokens have one source";
+  const char* own = "data has shares of one blend, or its own blends";
+  const char* apart = "it tells documents apart by itself, and begins positions anew";
   return {
-      at_most_one({"mock-data", "token-file", "data-path"}, why),
-      at_most_one({"mock-data", "token-file", "train-data-path"}, why),
-      excludes("data-path", "train-data-path", "data has shares of one blend, or its own blends"),
-      excludes("data-path", "valid-data-path", "data has shares of one blend, or its own blends"),
-      excludes("data-path", "test-data-path", "data has shares of one blend, or its own blends"),
+      at_most_one({"mock-data", "token-file", "data-path", "data-args-path"}, why),
+      at_most_one({"mock-data", "token-file", "train-data-path", "per-split-data-args-path"}, why),
+      excludes("data-args-path", "train-data-path", own),
+      excludes("data-args-path", "per-split-data-args-path", own),
+      excludes("data-path", "per-split-data-args-path", own),
+      excludes("data-path", "train-data-path", own),
+      excludes("data-path", "valid-data-path", own),
+      excludes("data-path", "test-data-path", own),
       requires_option("valid-data-path", "train-data-path",
                       "training needs a blend of its own then"),
       requires_option("test-data-path", "train-data-path",
                       "training needs a blend of its own then"),
       {"--split has up to three shares, not all of them 0", check_split},
+      excludes("dataloader-inter-document-masking", "reset-attention-mask", apart),
+      excludes("dataloader-inter-document-masking", "reset-position-ids", apart),
+      {"a raw token file has one order and does not tell documents apart", check_token_file},
       requires_option("merge-file", "vocab-file", "GPT-2 BPE has both"),
   };
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/option_traits.h"
+#include "data/batch_order.h"
 
 namespace phx {
 
@@ -20,11 +21,17 @@ struct DataConfig {
   std::vector<std::string> train_data_path;
   std::vector<std::string> valid_data_path;
   std::vector<std::string> test_data_path;
+  std::string data_args_path;
+  std::string per_split_data_args_path;
   std::string split = "969, 30, 1";
   std::string data_cache_path;
+  double mid_level_dataset_surplus = 0.005;
+  DataloaderType dataloader_type = DataloaderType::single;
+  bool data_sharding = true;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
+  bool dataloader_inter_document_masking = false;
 
   std::string tokenizer_type;
   std::string tokenizer_model;
@@ -47,12 +54,30 @@ struct DataConfig {
     field("train-data-path", train_data_path, "the same for training alone");
     field("valid-data-path", valid_data_path, "the same for validation alone");
     field("test-data-path", test_data_path, "the same for the test alone");
+    field("data-args-path", data_args_path, "a file with the words of --data-path");
+    field("per-split-data-args-path", per_split_data_args_path,
+          "a JSON file with the lists train, valid and test, each like --data-path");
     field("split", split, "shares of --data-path for training, validation and test");
     field("data-cache-path", data_cache_path, "folder for the sample indices",
-          DefaultIs{"beside the data"});
+          DefaultIs{"phalanx_index_cache beside the data"});
+    field("mid-level-dataset-surplus", mid_level_dataset_surplus,
+          "how much longer than needed each dataset of a blend is made", InRange{0, 1});
+    field("dataloader-type", dataloader_type,
+          "samples in the dataset's order, or in epochs shuffled by Megatron's cyclic sampler",
+          Refuses{{{"external", "there is no Python program to bring batches"}}});
+    field("data-sharding", data_sharding,
+          "cyclic: shuffle all samples together, not a part a rank");
     field("reset-position-ids", reset_position_ids, "count positions anew in every document");
     field("reset-attention-mask", reset_attention_mask, "do not attend across documents");
-    field("eod-mask-loss", eod_mask_loss, "no loss on end-of-document tokens");
+    field("eod-mask-loss", eod_mask_loss, "no loss where the input is an end-of-document token");
+    field("dataloader-inter-document-masking", dataloader_inter_document_masking,
+          "keep documents apart where they were joined: attention and positions begin anew");
+    each_tokenizer_field(field);
+  }
+
+  // Those that say which tokenizer it is: commands that need nothing else take them alone.
+  template <class Field>
+  void each_tokenizer_field(Field&& field) {
     field("tokenizer-type", tokenizer_type,
           "kind of tokenizer; ByteTokenizer is Phalanx's own: a token is a byte",
           OneOf{{"ByteTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
@@ -62,7 +87,7 @@ struct DataConfig {
                    {"BertWordPieceCase", "BERT is not in this build"},
                    {"MultimodalTokenizer", "multimodal models are not in this build"},
                    {"NullMultimodalTokenizer", "multimodal models are not in this build"},
-                   {"SFTTokenizer", "fine-tuning on chats is not in this build yet"}}});
+                   {"SFTTokenizer", "--sft goes with the type of the tokenizer itself"}}});
     field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
     field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
     field("merge-file", merge_file, "GPT-2 BPE: merges.txt");

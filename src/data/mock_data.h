@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "data/sequence_store.h"
+
 namespace phx {
 
 // numpy.random.default_rng(seed), as far as mock data needs it: PCG64 seeded by a SeedSequence.
@@ -26,15 +28,17 @@ class NumpyGenerator {
   bool has_spare_ = false;
 };
 
-class MockDocuments {
+class MockDocuments : public SequenceStore {
  public:
   static constexpr int64_t kNumDocuments = 100000;
 
   MockDocuments(int32_t vocab_size, int32_t eod);
 
-  std::span<const int32_t> lengths() const { return lengths_; }
-  // The tokens [offset, offset + out.size()) of a document.
-  void copy(int64_t document, int64_t offset, std::span<int32_t> out) const;
+  LengthsView lengths() const override {
+    return {reinterpret_cast<const std::byte*>(lengths_.data()), kNumDocuments};
+  }
+  void copy(int64_t document, int64_t offset, std::span<int32_t> out) const override;
+  std::string name() const override { return "mock documents"; }
   std::vector<int32_t> document(int64_t index) const;
 
  private:

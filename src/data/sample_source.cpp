@@ -1,16 +1,14 @@
 #include "data/sample_source.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 
 namespace phx {
 
-namespace {
-
-const char* name(Split split) {
+const char* split_name(Split split) {
   return split == Split::train ? "training" : split == Split::valid ? "validation" : "test";
 }
+
+namespace {
 
 SampleRange range_of(const TokenFile& file, Split split, int64_t seq_length,
                      const std::array<double, 3>& shares) {
@@ -19,7 +17,7 @@ SampleRange range_of(const TokenFile& file, Split split, int64_t seq_length,
                             : split == Split::valid ? parts.valid
                                                     : parts.test;
   PHX_CHECK(range.count > 0, "the token file has ", file.num_tokens(), " tokens, too few for one ",
-            name(split), " sample of ", seq_length + 1,
+            split_name(split), " sample of ", seq_length + 1,
             "\n  hint: a shorter --seq-length, or another --split");
   return range;
 }
@@ -30,37 +28,23 @@ TokenFileSource::TokenFileSource(std::shared_ptr<const TokenFile> file, Split sp
                                  int64_t seq_length, const std::array<double, 3>& shares,
                                  uint64_t seed)
     : file_(std::move(file)),
+      seq_length_(seq_length),
       range_(range_of(*file_, split, seq_length, shares)),
       split_(split),
       order_(seed, range_.count) {}
 
-void TokenFileSource::sample(int64_t index, std::span<int32_t> out) const {
+void TokenFileSource::sample(int64_t index, Sample& out) const {
   const int64_t place = split_ == Split::train ? order_.at(index) : index % range_.count;
-  file_->sample(range_.first + place, out);
+  // Labels are the tokens one place on: s + 1 tokens are read, the last goes to the labels alone.
+  out.tokens.resize(size_t(seq_length_) + 1);
+  file_->sample(range_.first + place, out.tokens);
+  out.labels.assign(out.tokens.begin() + 1, out.tokens.end());
+  out.tokens.pop_back();
 }
 
 std::string TokenFileSource::description() const {
-  return str_cat(range_.count, " ", name(split_), " samples of a file of ", file_->num_tokens(),
-                 " tokens");
-}
-
-MockSource::MockSource(int32_t vocab_size, int32_t eod) : documents_(vocab_size, eod) {
-  int64_t end = 0;
-  for (int32_t length : documents_.lengths()) ends_.push_back(end += length);
-}
-
-void MockSource::sample(int64_t index, std::span<int32_t> out) const {
-  const int64_t total = ends_.back(), seq_length = int64_t(out.size()) - 1;
-  int64_t at = (index * seq_length) % total;
-  size_t filled = 0;
-  while (filled < out.size()) {
-    const auto document = std::upper_bound(ends_.begin(), ends_.end(), at) - ends_.begin();
-    const int64_t begin = document == 0 ? 0 : ends_[document - 1];
-    const auto count = std::min<int64_t>(ends_[document] - at, int64_t(out.size() - filled));
-    documents_.copy(document, at - begin, out.subspan(filled, count));
-    filled += count;
-    at = (at + count) % total;
-  }
+  return str_cat(range_.count, " ", split_name(split_), " samples of a file of ",
+                 file_->num_tokens(), " tokens");
 }
 
 }  // namespace phx

@@ -1,55 +1,66 @@
-// Samples by number: where tokens come from does not matter to the loop. A sample is seq_length + 1
-// tokens: inputs are all but the last, labels all but the first.
+// Samples by number: where tokens come from does not matter to the loop.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "data/mock_data.h"
 #include "data/sample_order.h"
 #include "data/token_file.h"
 
 namespace phx {
 
+// One sample of s tokens, as the model sees it. A reader hands the same Sample in again and again,
+// so that its memory is made once.
+struct Sample {
+  std::vector<int32_t> tokens, labels;  // [s] each: inputs, and what is to be predicted from them
+  // What SampleParts does not promise is left empty.
+  std::vector<uint8_t> loss_mask;   // [s]: 1 where the label counts for the loss
+  std::vector<int32_t> positions;   // [s]: of a token in its document
+  std::vector<int32_t> cu_seqlens;  // rises from 0 to s: where sequences that do not see each other
+                                    // begin and end
+};
+
+// What the samples of a source carry beside tokens and labels. Without a mask every label counts,
+// without positions a token's is its place, and without lengths a sample is one sequence.
+struct SampleParts {
+  bool loss_mask = false;
+  bool positions = false;
+  bool cu_seqlens = false;
+  bool any() const { return loss_mask || positions || cu_seqlens; }
+};
+
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
-  // The sample at place `index` of the run's order; a pure function, any index >= 0.
-  virtual void sample(int64_t index, std::span<int32_t> out) const = 0;  // out: [seq_length + 1]
+  // The sample at place `index` of the run's order: a pure function. Called from several threads.
+  virtual void sample(int64_t index, Sample& out) const = 0;
+  virtual SampleParts parts() const { return {}; }
+  // How many there are; nothing if any index can be asked for.
+  virtual std::optional<int64_t> num_samples() const { return std::nullopt; }
   virtual std::string description() const = 0;
 };
 
 enum class Split { train, valid, test };
+const char* split_name(Split split);  // "training", "validation", "test"
 
 // A raw token file: training samples shuffled anew each epoch, validation and test in file order.
 class TokenFileSource : public SampleSource {
  public:
   TokenFileSource(std::shared_ptr<const TokenFile> file, Split split, int64_t seq_length,
                   const std::array<double, 3>& shares, uint64_t seed);
-  void sample(int64_t index, std::span<int32_t> out) const override;
+  void sample(int64_t index, Sample& out) const override;
   std::string description() const override;
-  int64_t num_samples() const { return range_.count; }
+  int64_t samples_in_file() const { return range_.count; }
 
  private:
   std::shared_ptr<const TokenFile> file_;
+  int64_t seq_length_;
   SampleRange range_;
   Split split_;
   SampleOrder order_;
-};
-
-// Megatron's mock documents one after the other, endlessly.
-class MockSource : public SampleSource {
- public:
-  MockSource(int32_t vocab_size, int32_t eod);
-  void sample(int64_t index, std::span<int32_t> out) const override;
-  std::string description() const override { return "mock documents"; }
-
- private:
-  MockDocuments documents_;
-  std::vector<int64_t> ends_;  // running sum of the lengths
 };
 
 }  // namespace phx

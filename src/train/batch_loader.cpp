@@ -1,65 +1,182 @@
 #include "train/batch_loader.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
+#include "base/math.h"
 
 namespace phx {
 
+namespace {
+
+constexpr auto kIgnored = int32_t(LmLossOptions{}.ignore_index);
+
+bool all_below(std::span<const int32_t> tokens, int64_t vocab_size) {
+  uint32_t largest = 0;  // a negative one is larger than any vocabulary
+  for (const int32_t token : tokens) largest = std::max(largest, uint32_t(token));
+  return int64_t{largest} < vocab_size;
+}
+
+}  // namespace
+
+int64_t BatchLoader::Layout::size() const {
+  return cu_seqlens_at() + (packed ? round_up(plane + 1, 4) : 0);
+}
+
 BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
-                         int64_t vocab_size, Device device)
-    : source_(std::move(source)),
-      shape_(shape),
-      vocab_size_(vocab_size),
-      num_micro_batches_(shape.num_micro_batches),
-      sample_(shape.seq_length + 1) {
+                         int64_t vocab_size, Device device, const BatchOrder::Options& order)
+    : shape_(shape), num_micro_batches_(shape.num_micro_batches) {
+  const SampleParts parts = source->parts();
+  layout_ = {.positions = parts.positions,
+             .packed = parts.cu_seqlens,
+             .plane = shape.seq_length * shape.micro_batch};
+  PHX_CHECK(shape.reads || !parts.any(),
+            "a rank that reads no samples cannot know their masks, positions and lengths");
   if (!shape.reads) return;
-  device_ = empty({shape.num_micro_batches, 2, shape.seq_length, shape.micro_batch}, DType::i32,
-                  device, Purpose::runtime);
+  const bool meta = device.kind() == DeviceKind::meta;
+  const std::optional<int64_t> num_samples =
+      meta || order.type == DataloaderType::single ? std::nullopt : source->num_samples();
+  const BatchCut cut{.micro_batch = shape.micro_batch,
+                     .data_ranks = shape.data_ranks,
+                     .data_rank = shape.data_rank};
+  const BatchOrder reading = meta ? BatchOrder({}, cut, {}) : BatchOrder(order, cut, num_samples);
+  reader_ = std::make_shared<const Reader>(
+      Reader{std::move(source), reading, shape, layout_, vocab_size});
+  device_ = empty({shape.num_micro_batches, layout_.size()}, DType::i32, device, Purpose::runtime);
   for (Staging& staging : staging_)
     staging.memory = device.runtime().backend().host_buffer(device_.bytes());
 }
 
-void BatchLoader::fill(int32_t* tokens, int32_t* labels, int64_t sample, int64_t column) {
-  source_->sample(sample, sample_);
-  const int64_t s = shape_.seq_length, b = shape_.micro_batch;
-  for (int64_t i = 0; i <= s; ++i)
-    PHX_CHECK(sample_[i] >= 0 && sample_[i] < vocab_size_, "token ", i, " of sample ", sample,
-              " is ", sample_[i], ", outside of the vocabulary of ", vocab_size_);
-  for (int64_t i = 0; i < s; ++i) {
-    tokens[i * b + column] = sample_[i];
-    labels[i * b + column] = sample_[i + 1];
+void BatchLoader::Reader::check(const Sample& sample, int64_t index) const {
+  const auto s = size_t(shape.seq_length);
+  const SampleParts parts = source->parts();
+  PHX_ASSERT(sample.tokens.size() == s && sample.labels.size() == s &&
+                 sample.loss_mask.size() == (parts.loss_mask ? s : 0) &&
+                 sample.positions.size() == (parts.positions ? s : 0) &&
+                 (!parts.cu_seqlens ||
+                  (sample.cu_seqlens.size() >= 2 && sample.cu_seqlens.back() == shape.seq_length)),
+             "sample ", index, " of ", source->description(), " does not have its parts");
+  if (all_below(sample.tokens, vocab_size) && all_below(sample.labels, vocab_size)) return;
+  for (size_t i = 0; i < s; ++i) {
+    const bool label = uint32_t(sample.tokens[i]) < vocab_size;
+    const int32_t token = label ? sample.labels[i] : sample.tokens[i];
+    // What does not count may be anything.
+    if (label && parts.loss_mask && sample.loss_mask[i] == 0) continue;
+    PHX_CHECK(token >= 0 && token < vocab_size, label ? "label " : "token ", i, " of sample ",
+              index, " is ", token, ", outside of the vocabulary of ", vocab_size,
+              "\n  hint: the data was made with another tokenizer, or --vocab-size is too small");
   }
 }
 
-void BatchLoader::load(int64_t first_sample, int64_t num_micro_batches) {
+// Sample j of a micro-batch into its numbers.
+void BatchLoader::Reader::fill(const Sample& sample, int64_t index, int64_t j, int32_t* numbers,
+                               HostBatch& batch, Sequences& sequences) const {
+  check(sample, index);
+  const int64_t s = shape.seq_length, b = shape.micro_batch, plane = layout.plane;
+  const int64_t first = layout.packed ? j * s : j, step = layout.packed ? 1 : b;
+  int32_t *tokens = numbers + first, *labels = numbers + plane + first;
+  for (int64_t i = 0; i < s; ++i) tokens[i * step] = sample.tokens[size_t(i)];
+  if (sample.loss_mask.empty()) {
+    for (int64_t i = 0; i < s; ++i) labels[i * step] = sample.labels[size_t(i)];
+    batch.tokens += s;
+  } else {
+    for (int64_t i = 0; i < s; ++i) {
+      const bool counts = sample.loss_mask[size_t(i)] != 0;
+      labels[i * step] = counts ? sample.labels[size_t(i)] : kIgnored;
+      batch.tokens += counts;
+    }
+  }
+  if (layout.positions) {
+    int32_t* positions = numbers + layout.positions_at() + first;
+    for (int64_t i = 0; i < s; ++i) positions[i * step] = sample.positions[size_t(i)];
+  }
+  if (!layout.packed) return;
+  int32_t* ends = numbers + layout.cu_seqlens_at();
+  if (j == 0) ends[0] = 0;
+  for (size_t i = 1; i < sample.cu_seqlens.size(); ++i) {
+    const int32_t length = sample.cu_seqlens[i] - sample.cu_seqlens[i - 1];
+    PHX_ASSERT(length > 0, "sample ", index, " has a sequence of ", length, " tokens");
+    sequences.longest = std::max<int64_t>(sequences.longest, length);
+    ends[++sequences.count] = int32_t(j * s) + sample.cu_seqlens[i];
+  }
+}
+
+BatchLoader::HostBatch BatchLoader::Reader::read(int64_t consumed,
+                                                 int64_t num_micro_batches) const {
+  HostBatch batch;
+  batch.numbers.resize(size_t(num_micro_batches * layout.size()));
+  Sample sample;
+  for (int64_t k = 0; k < num_micro_batches; ++k) {
+    int32_t* numbers = batch.numbers.data() + k * layout.size();
+    Sequences sequences{.count = 0, .longest = 0};
+    for (int64_t j = 0; j < shape.micro_batch; ++j) {
+      const int64_t index = order.at(consumed + k * shape.data_ranks * shape.micro_batch, j);
+      source->sample(index, sample);
+      fill(sample, index, j, numbers, batch, sequences);
+    }
+    // The rest are empty sequences at the end.
+    if (layout.packed)
+      std::fill(numbers + layout.cu_seqlens_at() + sequences.count, numbers + layout.size(),
+                int32_t(layout.plane));
+    batch.sequences.push_back(sequences);
+  }
+  return batch;
+}
+
+void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
   PHX_CHECK(num_micro_batches >= 1 && num_micro_batches <= shape_.num_micro_batches, "a batch of ",
             num_micro_batches, " micro-batches, where there is room for ",
             shape_.num_micro_batches);
-  first_sample_ = first_sample;
+  consumed_ = consumed;
   num_micro_batches_ = num_micro_batches;
-  tokens_ = shape_.micro_batch * num_micro_batches * shape_.seq_length;
-  if (!shape_.reads) return;
-  if (device_.device().kind() == DeviceKind::meta) return;
+  tokens_ = layout_.plane * num_micro_batches;
+  if (!shape_.reads || device_.device().kind() == DeviceKind::meta) return;
+
+  std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
+  const bool was_read =
+      ahead && ahead->consumed == consumed && ahead->num_micro_batches == num_micro_batches;
+  HostBatch batch = was_read ? ahead->batch.get() : reader_->read(consumed, num_micro_batches);
+  ahead_ = Ahead{
+      consumed + num_micro_batches * shape_.micro_batch * shape_.data_ranks, num_micro_batches, {}};
+  ahead_->batch = std::async(std::launch::async,
+                             [reader = reader_, first = ahead_->consumed, num_micro_batches] {
+                               return reader->read(first, num_micro_batches);
+                             });
+
   Runtime& runtime = device_.runtime();
   Staging& staging = staging_[next_];
   next_ = 1 - next_;
   runtime.backend().wait_on_host(staging.read);
-  auto* host = static_cast<int32_t*>(staging.memory.get());
-  const int64_t plane = shape_.seq_length * shape_.micro_batch;
-  for (int64_t k = 0; k < num_micro_batches; ++k)
-    for (int64_t j = 0; j < shape_.micro_batch; ++j)
-      fill(host + 2 * k * plane, host + (2 * k + 1) * plane, this->first_sample(k) + j, j);
+  std::memcpy(staging.memory.get(), batch.numbers.data(), batch.numbers.size() * sizeof(int32_t));
   Tensor used = device_.rows(0, num_micro_batches);
-  copy_from_host(used, host);
+  copy_from_host(used, static_cast<const int32_t*>(staging.memory.get()));
   staging.read = runtime.stream(StreamName::compute).record();
+  tokens_ = batch.tokens;
+  sequences_ = std::move(batch.sequences);
 }
 
 Batch BatchLoader::micro_batch(int64_t k) const {
   if (!shape_.reads) return {};
-  const Tensor both = device_.rows(k, 1).reshape({2, shape_.seq_length, shape_.micro_batch});
-  const Shape plane{shape_.seq_length, shape_.micro_batch};
-  return {.tokens = both.rows(0, 1).reshape(plane), .labels = both.rows(1, 1).reshape(plane)};
+  const Tensor numbers = device_.rows(k, 1).reshape({layout_.size()});
+  const int64_t plane = layout_.plane;
+  const Shape shape =
+      layout_.packed ? Shape{plane, 1} : Shape{shape_.seq_length, shape_.micro_batch};
+  Batch batch{.tokens = numbers.rows(0, plane).reshape(shape),
+              .labels = numbers.rows(plane, plane).reshape(shape)};
+  if (layout_.positions)
+    batch.positions = numbers.rows(layout_.positions_at(), plane).reshape(shape);
+  if (!layout_.packed) return batch;
+  // Memory on a CPU follows from the number of sequences and the longest of them; with as many as
+  // there can be, most of them empty, every step asks for the same. On a GPU memory does not depend
+  // on them, but empty ones cost time.
+  const bool whole = device_.device().target() == DeviceKind::cpu || sequences_.empty();
+  const Sequences sequences =
+      whole ? Sequences{.count = plane, .longest = shape_.seq_length} : sequences_[size_t(k)];
+  batch.packed = {.cu_seqlens = numbers.rows(layout_.cu_seqlens_at(), sequences.count + 1),
+                  .max_seqlen = sequences.longest};
+  return batch;
 }
 
 }  // namespace phx

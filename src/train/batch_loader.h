@@ -3,10 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <future>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/tensor.h"
+#include "data/batch_order.h"
 #include "data/sample_source.h"
 #include "models/gpt/gpt_model.h"
 
@@ -18,51 +21,87 @@ struct BatchShape {
   int64_t num_micro_batches = 1;  // of the largest batch
   int64_t seq_length = 0;
   int64_t data_rank = 0, data_ranks = 1;
-  // Whether this rank reads tokens or labels: the stages inside of a pipeline do not.
+  // Whether this rank reads samples. The stages inside of a pipeline need none, unless samples have
+  // masks, positions or lengths.
   bool reads = true;
 
   int64_t samples() const { return micro_batch * num_micro_batches * data_ranks; }  // of all ranks
 };
 
-// Turns consecutive samples into micro-batches: the ranks take micro-batches in turn, so a global
-// batch has the same samples whatever the number of ranks. Tokens go to the device in one copy a
-// step, from host memory that is not touched again before the device has read it.
+// Turns samples into micro-batches. Tokens go to the device in one copy a step, from host memory
+// that is not touched again before the device has read it. While a batch is trained on, another
+// thread reads the one that comes next.
+//
+// Labels that do not count for the loss become -100. Samples of packed sequences lie one behind the
+// other in one row: [s * b, 1] instead of [s, b].
 class BatchLoader {
  public:
   BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
-              int64_t vocab_size, Device device);
+              int64_t vocab_size, Device device, const BatchOrder::Options& order = {});
 
-  // The samples from first_sample on, in the source's order, of which this rank takes
-  // num_micro_batches micro-batches, as many as there is room for if that is not said ("single"
-  // order: sample j of micro-batch k of data rank r is number (k * data_ranks + r) * micro_batch +
-  // j).
-  void load(int64_t first_sample, int64_t num_micro_batches);
-  void load(int64_t first_sample) { load(first_sample, shape_.num_micro_batches); }
+  // The samples after `consumed` ones, of which this rank takes num_micro_batches micro-batches, as
+  // many as there is room for if that is not said.
+  void load(int64_t consumed, int64_t num_micro_batches);
+  void load(int64_t consumed) { load(consumed, shape_.num_micro_batches); }
 
   const BatchShape& shape() const { return shape_; }
   int64_t num_micro_batches() const { return num_micro_batches_; }  // of the current batch
   int64_t tokens() const { return tokens_; }  // that count for the loss, of this rank's samples
   Batch micro_batch(int64_t k) const;
-  int64_t first_sample(int64_t k) const {  // of this rank's micro-batch k
-    return first_sample_ + (k * shape_.data_ranks + shape_.data_rank) * shape_.micro_batch;
+  // The place of micro-batch k among all samples of the run, which random numbers are keyed by.
+  int64_t first_sample(int64_t k) const {
+    return consumed_ + (k * shape_.data_ranks + shape_.data_rank) * shape_.micro_batch;
   }
 
  private:
-  void fill(int32_t* tokens, int32_t* labels, int64_t sample, int64_t column);
+  // The numbers of a micro-batch, i32: tokens, labels, positions if samples have them, and where
+  // sequences begin (at most every token does) if they are packed.
+  struct Layout {
+    bool positions = false, packed = false;
+    int64_t plane = 0;  // tokens of a micro-batch
+    int64_t size() const;
+    int64_t positions_at() const { return 2 * plane; }
+    int64_t cu_seqlens_at() const { return (positions ? 3 : 2) * plane; }
+  };
+  struct Sequences {
+    int64_t count = 1, longest = 0;  // of a micro-batch
+  };
+  struct HostBatch {
+    std::vector<int32_t> numbers;  // [num_micro_batches, layout.size()]
+    std::vector<Sequences> sequences;
+    int64_t tokens = 0;
+  };
+  // What a batch is read by; shared with the thread that reads ahead.
+  struct Reader {
+    std::shared_ptr<const SampleSource> source;
+    BatchOrder order;
+    BatchShape shape;
+    Layout layout;
+    int64_t vocab_size;
 
-  std::shared_ptr<const SampleSource> source_;
+    HostBatch read(int64_t consumed, int64_t num_micro_batches) const;
+    void fill(const Sample& sample, int64_t index, int64_t j, int32_t* numbers, HostBatch& batch,
+              Sequences& sequences) const;
+    void check(const Sample& sample, int64_t index) const;
+  };
+  struct Ahead {
+    int64_t consumed = 0, num_micro_batches = 0;
+    std::future<HostBatch> batch;
+  };
+
+  std::shared_ptr<const Reader> reader_;
   BatchShape shape_;
-  int64_t vocab_size_;
-  // i32 [num_micro_batches, 2, s, b]: tokens and labels; undefined if this rank reads none
-  Tensor device_;
+  Layout layout_;
+  Tensor device_;  // i32 [num_micro_batches, layout.size()]; undefined if this rank reads none
   struct Staging {
     std::shared_ptr<void> memory;
     Fence read;  // passed when the device has read the memory
   };
   std::array<Staging, 2> staging_;
   int next_ = 0;
-  int64_t first_sample_ = 0, num_micro_batches_ = 0, tokens_ = 0;
-  std::vector<int32_t> sample_;  // [s + 1]
+  int64_t consumed_ = 0, num_micro_batches_ = 0, tokens_ = 0;
+  std::vector<Sequences> sequences_;
+  std::optional<Ahead> ahead_;
 };
 
 }  // namespace phx

@@ -15,6 +15,8 @@ Tensor GptStage::run(GptModel& model, int micro_batch, const Tensor& input) {
   const Batch batch = work_.batch(micro_batch);
   ForwardContext context = work_.context;
   context.first_sample = work_.first_sample(micro_batch);
+  context.positions = batch.positions;
+  context.packed = batch.packed;
   const Tensor x = model.has_embedding() ? model.hidden(batch.tokens, context)
                                          : model.layers(input, context);  // [s/tp or s, b, h]
   if (!model.has_head()) return x;

@@ -53,24 +53,6 @@ FlopsShape flops_shape(const TransformerConfig& config) {
 
 namespace {
 
-// Mock validation reads the same endless text, a million samples on.
-class Shifted : public SampleSource {
- public:
-  Shifted(std::shared_ptr<const SampleSource> source, int64_t by)
-      : source_(std::move(source)), by_(by) {}
-  void sample(int64_t index, std::span<int32_t> out) const override {
-    source_->sample(index + by_, out);
-  }
-  std::string description() const override { return source_->description(); }
-
- private:
-  std::shared_ptr<const SampleSource> source_;
-  int64_t by_;
-};
-
-// Ids beyond the vocabulary are found before training where that takes a moment only.
-constexpr int64_t kMostTokensToScan = 256 << 20;
-
 std::function<bool(const std::string&)> decays_beside_matrices(const OptimizerConfig& config) {
   if (!config.apply_wd_to_qk_layernorm) return {};
   return [](const std::string& name) {
@@ -78,21 +60,20 @@ std::function<bool(const std::string&)> decays_beside_matrices(const OptimizerCo
   };
 }
 
-int64_t vocabulary(const TransformerConfig& model) {
-  return model.vocab_size.value_or(model.padded_vocab());
-}
-
 BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> source,
                    Device device, const Mesh& mesh) {
   const int64_t data_ranks = mesh.sizes().dp;
-  return BatchLoader(std::move(source),
-                     {.micro_batch = config.train.micro_batch_size,
-                      .num_micro_batches = config.train.num_micro_batches(data_ranks),
-                      .seq_length = config.model.seq_length,
-                      .data_rank = mesh.dp_rank(),
-                      .data_ranks = data_ranks,
-                      .reads = mesh.first_stage() || mesh.last_stage()},
-                     vocabulary(config.model), device);
+  const bool reads = mesh.first_stage() || mesh.last_stage() || source->parts().any();
+  return BatchLoader(
+      std::move(source),
+      {.micro_batch = config.train.micro_batch_size,
+       .num_micro_batches = config.train.num_micro_batches(data_ranks),
+       .seq_length = config.model.seq_length,
+       .data_rank = mesh.dp_rank(),
+       .data_ranks = data_ranks,
+       .reads = reads},
+      vocabulary_of(config.model), device,
+      {.type = config.data.dataloader_type, .data_sharding = config.data.data_sharding});
 }
 
 std::vector<std::unique_ptr<GptModel>> make_chunks(const RunConfig& run, const Layout& layout,
@@ -144,10 +125,12 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
   return options;
 }
 
-Shape message_shape(const RunConfig& run, const Mesh& mesh) {
-  const int64_t s = run.model.seq_length;
-  const bool cut = run.parallel.sequence_parallel;
-  return {cut ? s / mesh.sizes().tp : s, run.train.micro_batch_size, run.model.hidden_size};
+// Samples of packed sequences lie in one row.
+Shape message_shape(const RunConfig& run, const Sources& sources, const Mesh& mesh) {
+  const bool packed = sources.first().parts().cu_seqlens, cut = run.parallel.sequence_parallel;
+  const int64_t b = packed ? 1 : run.train.micro_batch_size;
+  const int64_t s = run.model.seq_length * (packed ? run.train.micro_batch_size : 1);
+  return {cut ? s / mesh.sizes().tp : s, b, run.model.hidden_size};
 }
 
 const Mesh& one_rank() {
@@ -156,48 +139,6 @@ const Mesh& one_rank() {
 }
 
 }  // namespace
-
-Sources::Sources(const RunConfig& config) {
-  const int64_t vocab = vocabulary(config.model), s = config.model.seq_length;
-  if (config.data.mock_data) {
-    const auto mock = std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
-    train = mock;
-    valid = std::make_shared<Shifted>(mock, 1'000'000);
-    return;
-  }
-  PHX_CHECK(!config.data.token_file.empty(),
-            "there is nothing to train on\n  hint: --mock-data, or --token-file FILE.u16");
-  const auto file = std::make_shared<TokenFile>(config.data.token_file);
-  if (file->num_tokens() <= kMostTokensToScan) {
-    const int32_t largest = file->largest_token();
-    PHX_CHECK(largest < vocab, "--token-file ", config.data.token_file, " holds token ", largest,
-              ", outside of the vocabulary of ", vocab, "\n  hint: --vocab-size ", largest + 1,
-              " or more");
-  }
-  const auto shares = config.data.split_shares();
-  const auto seed = uint64_t(config.train.seed);
-  const auto part = [&](Split split) -> std::shared_ptr<const SampleSource> {
-    if (shares[size_t(split)] <= 0) return nullptr;
-    return std::make_shared<TokenFileSource>(file, split, s, shares, seed);
-  };
-  train = part(Split::train);
-  valid = part(Split::valid);
-  test = part(Split::test);
-}
-
-Sources Sources::made_up(const RunConfig& config) {
-  const int64_t vocab = vocabulary(config.model);
-  const auto shares = config.data.split_shares();
-  const auto part = [&](Split split, bool of_mock) -> std::shared_ptr<const SampleSource> {
-    if (config.data.mock_data ? !of_mock : shares[size_t(split)] <= 0) return nullptr;
-    return std::make_shared<MockSource>(int32_t(vocab), int32_t(vocab - 1));
-  };
-  Sources sources;
-  sources.train = part(Split::train, /*of_mock=*/true);
-  sources.valid = part(Split::valid, /*of_mock=*/true);
-  sources.test = part(Split::test, /*of_mock=*/false);
-  return sources;
-}
 
 Session::Session(const RunConfig& run, Device device) : Session(run, Sources(run), device) {}
 
@@ -216,7 +157,8 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
                      .overlap_gather = run.parallel.overlap_param_gather}),
       optimizer(store, run.optim, data_parallel.owned()),
-      stage(models_of(chunks), {message_shape(config, mesh), store.weights().dtype()}, device),
+      stage(models_of(chunks), {message_shape(config, sources, mesh), store.weights().dtype()},
+            device),
       step({stage, store, data_parallel, optimizer, mesh, layout}, run.optim,
            uint64_t(run.train.seed)),
       train_batches(loader(run, sources.train ? sources.train : sources.valid, device, mesh)) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "data/chat/sft_config.h"
 #include "data/data_config.h"
 #include "models/gpt/gpt_model.h"
 #include "optim/optimizer.h"
@@ -26,6 +27,7 @@ struct RunConfig {
   OptimizerConfig optim;
   TrainConfig train;
   DataConfig data;
+  SftConfig sft = {};
   std::string json;  // all options, for the record
 
   LayoutConfig layout() const { return {model, parallel, train}; }
@@ -35,12 +37,16 @@ DType model_dtype(Precision precision);
 RecomputePolicy recompute_policy(const TrainConfig& config);
 FlopsShape flops_shape(const TransformerConfig& config);
 
+int64_t vocabulary_of(const TransformerConfig& model);  // ids that tokens may have
+
 // Where samples come from. Opened before anything is allocated: bad data ends a run at once.
 struct Sources {
   explicit Sources(const RunConfig& config);
   // The same parts, of made-up tokens: for whoever needs shapes alone. Opens nothing.
   static Sources made_up(const RunConfig& config);
   std::shared_ptr<const SampleSource> train, valid, test;  // null: the data has no such part
+
+  const SampleSource& first() const { return train ? *train : *valid; }  // all have the same parts
 
  private:
   Sources() = default;

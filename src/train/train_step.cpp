@@ -1,5 +1,7 @@
 #include "train/train_step.h"
 
+#include <algorithm>
+
 #include "kernels/elementwise.h"
 #include "kernels/sums.h"
 #include "parallel/pipeline/engine.h"
@@ -170,8 +172,9 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
   parts_.data_parallel.wait_for_weights();
   const int64_t micro_batches = batch.shape().num_micro_batches;
   const Schedule& plan = schedule("evaluate", micro_batches);
-  double tokens = 0;
-  Tensor total = zeros({1}, DType::f64, runtime.device());
+  double tokens = 0;  // of this rank: those of others may be masked otherwise
+  Tensor totals = zeros({2}, DType::f64, runtime.device());  // losses, tokens
+  Tensor total = totals.rows(0, 1), all_tokens = totals.rows(1, 1);
   for (int64_t i = 0; i < num_batches; ++i) {
     // Several ranks stop together, after the evaluation: nobody knows of another's signal here.
     if (parts_.mesh.world() == nullptr && stop && stop()) return std::nullopt;
@@ -180,7 +183,7 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
     if (!warm_)
       warm_up({.batch = [&](int k) { return batch.micro_batch(k); },
                .first_sample = [&](int k) { return batch.first_sample(k); }});
-    tokens += double(batch.tokens()) * double(batch.shape().data_ranks);
+    tokens += double(batch.tokens());
     parts_.stage.begin({.batch = [&](int k) { return batch.micro_batch(k); },
                         .first_sample = [&](int k) { return batch.first_sample(k); },
                         .context = {.seed = seed_, .training = false},
@@ -189,11 +192,13 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
     run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
     parts_.stage.begin({});
   }
-  if (!counts_loss()) set_zero(total);
+  kernels::fill(all_tokens, tokens);
+  if (!counts_loss()) set_zero(totals);
   if (parts_.mesh.world() != nullptr)
-    parts_.mesh.world()->all_reduce(total, runtime.stream(StreamName::compute));
+    parts_.mesh.world()->all_reduce(totals, runtime.stream(StreamName::compute));
   if (runtime.kind() == DeviceKind::meta) return 0;
-  return to_values(total)[0] / tokens;
+  const std::vector<double> sums = to_values(totals);
+  return sums[0] / std::max(sums[1], 1.0);
 }
 
 }  // namespace phx

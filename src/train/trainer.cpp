@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -153,7 +154,7 @@ void Trainer::collect_until(int pending) {
 
 void Trainer::take(const StepResults& results) {
   last_batch_ = session_.batch_schedule.size_at(state_.consumed_samples);
-  const double loss = results.loss_sum / results.tokens;
+  const double loss = results.loss_sum / std::max(results.tokens, 1.0);
   // With a dynamic scale gradients may overflow now and then; a loss may not, nor gradients at the
   // smallest scale.
   const bool expected = scaler_.dynamic() && std::isfinite(loss) && !scaler_.at_minimum();
@@ -195,7 +196,7 @@ void Trainer::take(const StepResults& results) {
 }
 
 void Trainer::stop_on_nonfinite(const StepResults& results) {
-  const double loss = results.loss_sum / results.tokens;
+  const double loss = results.loss_sum / std::max(results.tokens, 1.0);
   bar_.reset();
   // The optimizer left everything as it was after the last good iteration, and so did the steps
   // behind.
@@ -287,9 +288,10 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
   }
   const auto start = Clock::now();
   const bool test = where == "on test set";
+  // Data that is there to be evaluated only is made for one evaluation, as in Megatron.
+  const int64_t first = test || config_.skip_train ? 0 : state_.consumed_valid_samples;
   const std::optional<double> loss =
-      session_.step.evaluate(*batches, test ? 0 : state_.consumed_valid_samples, config_.eval_iters,
-                             [&] { return caught() != 0; });
+      session_.step.evaluate(*batches, first, config_.eval_iters, [&] { return caught() != 0; });
   if (!loss) return;  // a signal: there is no time for the rest
   if (!test) state_.consumed_valid_samples += config_.eval_iters * batches->shape().samples();
   const ValidationReport report{.iteration = state_.iteration,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "ops/attention.h"
 
 namespace phx {
 
@@ -24,8 +25,10 @@ struct ForwardContext {
   int64_t step = 0;            // of training, part of every random key
   int64_t first_sample = 0;    // global index of the micro-batch's first sample
   int64_t first_position = 0;  // of the sequence's first token
-  bool training = true;        // false: no dropout
-  KvCache* cache = nullptr;    // generation only
+  Tensor positions = {};       // i32 [s, b] of every token; undefined: they count up from the first
+  PackedSequences packed = {};  // of a row [t, 1] of several sequences; undefined: s is one
+  bool training = true;         // false: no dropout
+  KvCache* cache = nullptr;     // generation only
 };
 
 }  // namespace phx

@@ -51,10 +51,9 @@ RopeTables::RopeTables(const TransformerConfig& config, int64_t heads, int64_t l
   }
 }
 
-Tensor RopeTables::apply(Tensor&& qkv, int64_t layer, int64_t first_position) const {
+Tensor RopeTables::apply(Tensor&& qkv, int64_t layer, const RopePositions& at) const {
   const Tensor& table = table_of_layer_.at(size_t(layer));
-  return apply_rope_in_place(std::move(qkv), table, heads_,
-                             {.pairs = pairs_, .at = {.offset = first_position}});
+  return apply_rope_in_place(std::move(qkv), table, heads_, {.pairs = pairs_, .at = at});
 }
 
 }  // namespace phx

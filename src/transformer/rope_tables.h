@@ -14,9 +14,8 @@ class RopeTables {
   RopeTables(const TransformerConfig& config, int64_t heads, int64_t length, DType dtype,
              Device device);
 
-  // Rotates the q and k heads of qkv [s, b, (n + 2g) d], whose first token stands at
-  // `first_position`, in place where nobody else holds qkv.
-  Tensor apply(Tensor&& qkv, int64_t layer, int64_t first_position) const;
+  // Rotates the q and k heads of qkv [s, b, (n + 2g) d], in place where nobody else holds qkv.
+  Tensor apply(Tensor&& qkv, int64_t layer, const RopePositions& at) const;
 
  private:
   std::vector<Tensor>

@@ -88,7 +88,8 @@ Tensor SelfAttention::forward(const Tensor& x, const RopeTables& rope,
                     {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options);
   }
   if (config_.layer_uses_rope(layer_))
-    qkv = rope.apply(std::move(qkv), layer_, context.first_position);
+    qkv = rope.apply(std::move(qkv), layer_,
+                     {.offset = context.first_position, .positions = context.positions});
 
   Tensor o;  // [s, b, n d / tp]
   if (context.cache != nullptr) {
@@ -119,7 +120,10 @@ AttentionOptions SelfAttention::options(const ForwardContext& context) const {
 }
 
 Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  // -> [s, b, n d]
-  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options(context));
+  AttentionOptions options = this->options(context);
+  // Sequences of a packed row are counted from here on: no two rows of a batch count alike.
+  if (context.packed.cu_seqlens.defined()) options.random.first_sample *= config_.seq_length;
+  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options, context.packed);
 }
 
 Tensor SelfAttention::cached(const Tensor& qkv, const ForwardContext& context) {

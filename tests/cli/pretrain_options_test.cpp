@@ -274,24 +274,24 @@ Texts pretrain(Texts extra) {
 }
 
 TEST(Phalanx, WhatARunLacksIsANoteOfCheckArgs) {
-  const Outcome outcome = run(pretrain({"--train-iters", "1", "--check-args", "--eod-mask-loss",
-                                        "--reset-position-ids", "--log-params-norm"}));
+  const Outcome outcome = run(pretrain({"--train-iters", "1", "--check-args", "--vocab-file", "v",
+                                        "--merge-file", "m", "--log-params-norm"}));
   EXPECT_EQ(outcome.code, kExitDone);
   EXPECT_TRUE(outcome.out.starts_with(
       "note: this build cannot run these yet:\n"
-      "  --reset-position-ids, --eod-mask-loss: documents are not told apart within a sample yet; "
-      "leave it out\n"
+      "  --vocab-file, --merge-file: no tokenizer is read yet; --token-file holds token ids, and "
+      "--vocab-size says how many there are\n"
       "  --log-params-norm: this is not logged yet; leave it out\n"))
       << outcome.out;
 }
 
 TEST(Phalanx, WhatARunLacksIsToldWithEverythingElseAndExitsWithTwo) {
-  const Outcome outcome = run(pretrain({"--eod-mask-loss", "--vocab-file", "v", "--lr", "-1"}));
+  const Outcome outcome = run(pretrain({"--log-params-norm", "--vocab-file", "v", "--lr", "-1"}));
   EXPECT_EQ(outcome.code, kExitUsage);
   for (const char* part :
        {"error: --lr -1 should be positive\n", "error: one of --train-iters and --train-samples",
         "error: --vocab-file: no tokenizer is read yet\n  hint: --token-file holds token ids",
-        "error: --eod-mask-loss: documents are not told apart within a sample yet\n"}) {
+        "error: --log-params-norm: this is not logged yet\n"}) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << outcome.err;
   }
   EXPECT_EQ(outcome.out, "");
@@ -300,8 +300,6 @@ TEST(Phalanx, WhatARunLacksIsToldWithEverythingElseAndExitsWithTwo) {
 TEST(Phalanx, EveryOptionThatARunLacksIsNamed) {
   Texts args = pretrain({"--train-iters",
                          "1",
-                         "--data-cache-path",
-                         "c",
                          "--tokenizer-model",
                          "t",
                          "--vocab-file",
@@ -314,13 +312,6 @@ TEST(Phalanx, EveryOptionThatARunLacksIsNamed) {
                          "7",
                          "--tokenizer-type",
                          "TikTokenizer",
-                         "--null-tokenizer-eod-id",
-                         "3",
-                         "--null-tokenizer-pad-id",
-                         "4",
-                         "--reset-position-ids",
-                         "--reset-attention-mask",
-                         "--eod-mask-loss",
                          "--log-params-norm",
                          "--log-num-zeros-in-grad",
                          "--use-checkpoint-opt-param-scheduler"});

@@ -11,19 +11,6 @@
 namespace phx {
 namespace {
 
-TEST(MockSource, ConsecutiveSamplesShareOneTokenAndLoseNone) {
-  const MockSource source(1000, 999);
-  std::vector<int32_t> a(17), b(17), both(33);
-  for (int64_t i : {0, 5, 4000}) {
-    source.sample(2 * i, a);
-    source.sample(2 * i + 1, b);
-    source.sample(i, both);  // samples of twice the length start at the same place
-    EXPECT_EQ(a.back(), b.front());
-    EXPECT_TRUE(std::equal(a.begin(), a.end(), both.begin()));
-    EXPECT_TRUE(std::equal(b.begin(), b.end(), both.begin() + 16));
-  }
-}
-
 TEST(TokenFileSource, TrainsOnEverySampleOnceAnEpochAndValidatesOnOthers) {
   const auto path = std::filesystem::temp_directory_path() / "phx_sample_source_test.u16";
   std::vector<int32_t> tokens(1001);
@@ -35,21 +22,23 @@ TEST(TokenFileSource, TrainsOnEverySampleOnceAnEpochAndValidatesOnOthers) {
   const std::array<double, 3> shares = {0.9, 0.1, 0};
   const TokenFileSource train(file, Split::train, 10, shares, 7),
       valid(file, Split::valid, 10, shares, 7);
-  ASSERT_EQ(train.num_samples(), 90);
-  std::vector<int32_t> sample(11);
+  ASSERT_EQ(train.samples_in_file(), 90);
+  Sample sample;
   std::multiset<int32_t> first, second;
   std::vector<int32_t> order;
   for (int64_t i = 0; i < 180; ++i) {
     train.sample(i, sample);
-    (i < 90 ? first : second).insert(sample[0]);
-    order.push_back(sample[0]);
+    (i < 90 ? first : second).insert(sample.tokens[0]);
+    order.push_back(sample.tokens[0]);
+    EXPECT_EQ(sample.labels.front(), sample.tokens[1]);
+    EXPECT_EQ(sample.labels.back(), sample.tokens.back() + 1);
   }
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 90u);
   EXPECT_EQ(first, second);
   EXPECT_FALSE(std::equal(order.begin(), order.begin() + 90, order.begin() + 90))
       << "a new order each epoch";
   valid.sample(0, sample);
-  EXPECT_EQ(first.count(sample[0]), 0u);
+  EXPECT_EQ(first.count(sample.tokens[0]), 0u);
   std::filesystem::remove(path);
 }
 

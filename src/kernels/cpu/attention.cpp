@@ -21,7 +21,8 @@ std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOpt
               "attention: cu_seqlens should rise from 0 to the number of tokens ", in.q.s,
               " in steps of at most max_seqlen ", in.max_seqlen, ", but sequence ", i, " is [",
               begin, ", ", ends[i + 1], ")");
-    sequences.push_back({begin, begin, 0, length, length, sample});
+    // Empty ones fill a list up to a fixed length: there is nothing to do for them.
+    if (length > 0) sequences.push_back({begin, begin, 0, length, length, sample});
   }
   return sequences;
 }

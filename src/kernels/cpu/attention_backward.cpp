@@ -181,7 +181,7 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
     using Acc = acc_t<T>;
     const int64_t ld = padded_head<Acc>(in.q.d), half = in.max_keys() * ld;  // dk, then dv
     auto* accumulators = static_cast<Acc*>(workspace.raw());
-    threads.parallel_for(slots, 1, [&](int64_t begin, int64_t end) {
+    threads.parallel_for(std::min(slots, groups * splits), 1, [&](int64_t begin, int64_t end) {
       Scratch<Acc> scratch;
       for (int64_t slot = begin; slot < end; ++slot) {
         Acc* dk = accumulators + slot * 2 * half;

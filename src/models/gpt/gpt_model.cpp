@@ -62,7 +62,11 @@ void GptModel::prepare(Device device, DType dtype, int64_t length, int64_t micro
 Tensor GptModel::embed(const Tensor& tokens, const ForwardContext& context) {  // [s, b]
   const TensorParallel& tp = options_.ranks.tp;
   Tensor x = embedding_->forward(tokens, config_.embedding_scale.value_or(1.0));  // [s/tp, b, h]
-  if (positions_) {
+  if (positions_ && context.positions.defined()) {
+    const int64_t first = tp.first_sequence_row(context.positions.dim(0));
+    const Tensor ids = context.positions.rows(first, x.dim(0));            // [s/tp, b]
+    x = bias_dropout_add(x, positions_->forward(ids), Tensor(), 0.0, {});  // [s/tp, b, h]
+  } else if (positions_) {
     PHX_CHECK(tokens.dim(1) <= position_ids_.dim(1), "prepared for ", position_ids_.dim(1),
               " samples a micro-batch, not ", tokens.dim(1));
     const Tensor ids = position_ids_.rows(context.first_position, x.dim(0));  // [s/tp, b]
@@ -90,7 +94,10 @@ LmLossOptions GptModel::loss_options() {
 }
 
 LmLoss GptModel::loss(const Batch& batch, const Tensor& grad_scale, const ForwardContext& context) {
-  return head_loss(hidden(batch.tokens, context), batch, grad_scale);
+  ForwardContext of_batch = context;
+  of_batch.positions = batch.positions;
+  of_batch.packed = batch.packed;
+  return head_loss(hidden(batch.tokens, of_batch), batch, grad_scale);
 }
 
 LmLoss GptModel::head_loss(const Tensor& hidden, const Batch& batch,

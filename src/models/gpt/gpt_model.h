@@ -14,9 +14,11 @@ namespace phx {
 
 // One micro-batch on the device. Activations are [s, b, h], so tokens come as [s, b] as well.
 struct Batch {
-  Tensor tokens;     // [s, b] i64
-  Tensor labels;     // [s, b] i64; -100 is ignored
-  Tensor loss_mask;  // [s, b] in acc_dtype, or undefined for all ones
+  Tensor tokens;                // [s, b] i64
+  Tensor labels;                // [s, b] i64; -100 is ignored
+  Tensor loss_mask;             // [s, b] in acc_dtype, or undefined for all ones
+  Tensor positions = {};        // [s, b] i32, or undefined for 0, 1, 2 ..
+  PackedSequences packed = {};  // b is 1 then, and s the tokens of all samples; or undefined
 };
 
 // What a model is built with beside its config.

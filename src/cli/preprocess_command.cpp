@@ -1,0 +1,152 @@
+#include "cli/preprocess_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "base/terminal.h"
+#include "cli/exit_codes.h"
+#include "cli/parse_args.h"
+#include "data/data_config.h"
+#include "data/preprocess/preprocess.h"
+#include "data/preprocess/text_input.h"
+#include "data/tokenizer.h"
+
+namespace phx {
+namespace {
+
+enum class OnError { stop, skip };
+constexpr auto option_names(OnError) { return std::array{"stop", "skip"}; }
+
+struct PreprocessFlags {
+  std::vector<std::string> input;
+  std::vector<std::string> json_keys = {"text"};
+  std::string output_prefix;
+  bool append_eod = false;
+  int64_t workers = 0;
+  int64_t partitions = 1;
+  bool keep_sequential_samples = false;
+  OnError on_error = OnError::stop;
+  std::optional<int64_t> vocab_size;
+  DataConfig data;
+
+  template <class Field>
+  void each(Field&& field) {
+    field("input", input,
+          "files or patterns: JSON lines, or .txt with a document a line; also .gz and .zst",
+          Required{});
+    field("json-keys", json_keys, "keys of a line's object whose texts are documents");
+    field("output-prefix", output_prefix, "PREFIX of PREFIX_KEY_document.bin and .idx", Required{});
+    field("append-eod", append_eod, "put the end-of-document token behind every document");
+    field("workers", workers, "threads that tokenize; the files do not depend on it",
+          InRange{0, 4096}, DefaultIs{"one a core"});
+    field("partitions", partitions, "deal lines out to so many parts, which are then joined",
+          InRange{1, 4096});
+    field("keep-sequential-samples", keep_sequential_samples,
+          "keep the order of the lines whatever --partitions is");
+    field("on-error", on_error, "what to do about a line that is no JSON or lacks a key");
+    field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
+    data.each_tokenizer_field(field);
+  }
+};
+
+std::span<const CatalogueEntry> other_flags() {
+  using Class = CatalogueEntry::Class;
+  static const CatalogueEntry list[] = {
+      {.name = "split-sentences",
+       .kind = Class::refused,
+       .arity = {0, 0},
+       .reason = "documents are not cut into sentences: that is for BERT"},
+      {.name = "keep-newlines",
+       .kind = Class::refused,
+       .arity = {0, 0},
+       .reason = "it belongs to --split-sentences, which is not in this build"},
+      {.name = "lang",
+       .kind = Class::refused,
+       .reason = "it belongs to --split-sentences, which is not in this build"},
+      {.name = "log-interval", .kind = Class::implied, .reason = "progress is shown all the time"},
+      {.name = "dataset-impl",
+       .kind = Class::refused,
+       .reason = "pairs are written as Megatron maps them",
+       .accepts = "mmap"},
+  };
+  return list;
+}
+
+void check_tokenizer(const OptionSet& options, Problems& problems) {
+  for (const char* name : {"tokenizer-type", "tokenizer-model", "vocab-file"})
+    if (options.active(name)) return;
+  problems.push_back({ProblemKind::rule, "--tokenizer-type",
+                      "--tokenizer-type or --tokenizer-model is required",
+                      "--tokenizer-type ByteTokenizer needs no file"});
+}
+
+// Redrawn a few times a second.
+class Watcher {
+ public:
+  explicit Watcher(Terminal& terminal) : terminal_(terminal) {}
+  void operator()(const PreprocessProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_) return;
+    next_ = now + std::chrono::milliseconds(100);
+    terminal_.set_status(progress_line(progress));
+  }
+
+ private:
+  Terminal& terminal_;
+  std::chrono::steady_clock::time_point next_{};
+};
+
+}  // namespace
+
+int run_preprocess(std::span<const std::string> args) {
+  PreprocessFlags flags;
+  OptionSet set;
+  set.add("Preprocess", flags);
+  set.add(other_flags());
+  const Rule rules[] = {{"there is a tokenizer", check_tokenizer}};
+  const CommandHelp help = {
+      "phalanx preprocess --input FILE ... --output-prefix PREFIX [flags]",
+      "Writes the tokens of text as a pair of files that --data-path takes.",
+      "phalanx preprocess --input 'corpus/*.jsonl.zst' --output-prefix data/corpus --append-eod "
+      "--tokenizer-type HuggingFaceTokenizer --tokenizer-model llama/tokenizer.json"};
+  if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
+
+  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(flags.data, flags.vocab_size);
+  const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
+  const PreprocessOptions options{
+      .inputs = expand_patterns(flags.input),
+      .json_keys = flags.json_keys,
+      .output_prefix = flags.output_prefix,
+      .append_eod = flags.append_eod,
+      .workers = flags.workers > 0 ? int(flags.workers) : cores,
+      .partitions = flags.keep_sequential_samples ? 1 : int(flags.partitions),
+      .skip_broken = flags.on_error == OnError::skip};
+  const auto terminal = std::make_shared<Terminal>();
+  log_to(terminal, LogLevel::info);
+  terminal->print(str_cat("tokenizer: ", tokenizer->description(), "; ", options.inputs.size(),
+                          options.inputs.size() == 1 ? " file" : " files"));
+  Watcher watcher(*terminal);
+  const PreprocessReport report = preprocess(options, *tokenizer, std::ref(watcher));
+  terminal->clear_status();
+  for (const PreprocessReport::Output& output : report.outputs)
+    terminal->print(fmt::format("{}: {} documents, {} tokens", output.prefix.native(),
+                                format_thousands(output.documents),
+                                format_thousands(output.tokens)));
+  if (report.skipped > 0)
+    terminal->print(fmt::format("{} broken lines were skipped, the first: {}",
+                                format_thousands(report.skipped), report.first_skipped));
+  const double seconds = std::max(report.progress.seconds, 1e-9);
+  terminal->print(fmt::format("{:.1f} MB of text in {}: {:.1f} MB/s",
+                              double(report.progress.bytes_text) / 1e6, format_duration(seconds),
+                              double(report.progress.bytes_text) / 1e6 / seconds));
+  return kExitDone;
+}
+
+}  // namespace phx

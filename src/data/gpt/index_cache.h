@@ -1,0 +1,62 @@
+// Indices kept in files, so that a large dataset is opened in a moment. A file is found by a key
+// that says everything that the index follows from: what was asked for, and the size, time of
+// change and a hash of the token files. (Megatron's key knows nothing of the content: a dataset
+// that is written anew under an old name meets the old indices there.)
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/file.h"
+#include "data/gpt/gpt_index.h"
+#include "data/indexed/indexed_dataset.h"
+
+namespace phx {
+
+// The hash is over the head, the tail and some pages between, of both files: enough to tell other
+// content of the same size and time apart, and read in a moment.
+std::string index_key(const IndexedDataset& dataset, const GptIndexRequest& request);
+
+class IndexCache {
+ public:
+  explicit IndexCache(const Path& folder) : folder_(folder) {}
+
+  // The index of this key, or what `build` makes, which is then kept. While one process builds, the
+  // others wait and then find it. A file is complete or not there at all. If the folder cannot be
+  // written to, there is a warning and the index stays in memory.
+  template <class Build>
+  GptIndex get(const std::string& key, Build&& build) const {
+    if (std::optional<GptIndex> found = open(key)) return *found;
+    const Lock lock(*this, key);
+    if (std::optional<GptIndex> found = open(key)) return *found;
+    const GptIndex index = build();
+    if (lock.held()) keep(key, index);
+    return index;
+  }
+
+  Path file_of(const std::string& key) const;
+  // None if there is no such file, or what is there is no index of this key; the latter is warned
+  // of.
+  std::optional<GptIndex> open(const std::string& key) const;
+  void save(const std::string& key, const GptIndex& index) const;  // throws if it cannot
+
+ private:
+  // One process at a time builds an index.
+  class Lock {
+   public:
+    Lock(const IndexCache& cache, const std::string& key);
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    ~Lock();
+    bool held() const { return file_.is_open(); }
+
+   private:
+    Path path_;
+    FileHandle file_;
+  };
+  void keep(const std::string& key, const GptIndex& index) const;  // warns if it cannot
+
+  Path folder_;
+};
+
+}  // namespace phx

@@ -1,0 +1,179 @@
+#include "data/indexed/indexed_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "data/indexed/indexed_writer.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int32_t> tokens_of(const IndexedDataset& pair, int64_t sequence) {
+  std::vector<int32_t> tokens(size_t(pair.length(sequence)));
+  pair.copy(sequence, 0, tokens);
+  return tokens;
+}
+
+// Two documents: {1, 2, 3}, {4} and {5, 6}.
+void write_example(const Path& prefix, TokenCode code = TokenCode::u16) {
+  IndexedWriter writer(prefix, code);
+  writer.add_sequence(std::vector<int32_t>{1, 2, 3});
+  writer.add_sequence(std::vector<int32_t>{4});
+  writer.end_document();
+  writer.add_sequence(std::vector<int32_t>{5, 6});
+  writer.end_document();
+  writer.commit();
+}
+
+std::string hex(const std::string& bytes) {
+  std::string text;
+  for (const unsigned char c : bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    text += kDigits[c >> 4];
+    text += kDigits[c & 15];
+  }
+  return text;
+}
+
+TEST(IndexedWriter, WritesMegatronsBytes) {
+  const TempFolder folder;
+  write_example(folder / "pair");
+  EXPECT_EQ(hex(read_file(folder / "pair.bin")), "010002000300040005000600");
+  EXPECT_EQ(hex(read_file(folder / "pair.idx")),
+            "4d4d49444944580000"                                // magic
+            "0100000000000000"                                  // version
+            "08"                                                // uint16
+            "03000000000000000300000000000000"                  // sequences, document entries
+            "030000000100000002000000"                          // lengths
+            "000000000000000006000000000000000800000000000000"  // pointers
+            "000000000000000002000000000000000300000000000000");
+}
+
+TEST(IndexedDataset, ReadsWhatWasWrittenInEveryType) {
+  for (const TokenCode code : {TokenCode::u8, TokenCode::i8, TokenCode::i16, TokenCode::u16,
+                               TokenCode::i32, TokenCode::i64}) {
+    const TempFolder folder;
+    write_example(folder / "pair", code);
+    const IndexedDataset pair(folder / "pair");
+    pair.check_all();
+    EXPECT_EQ(pair.num_sequences(), 3);
+    EXPECT_EQ(pair.num_documents(), 2);
+    EXPECT_EQ(pair.num_tokens(), 6);
+    EXPECT_THAT(tokens_of(pair, 0), ElementsAre(1, 2, 3)) << name_of_code(code);
+    EXPECT_THAT(tokens_of(pair, 2), ElementsAre(5, 6));
+    std::vector<int32_t> piece(2);
+    pair.copy(0, 1, piece);
+    EXPECT_THAT(piece, ElementsAre(2, 3));
+  }
+}
+
+TEST(IndexedDataset, MergedPairsStandOneBehindTheOther) {
+  const TempFolder folder;
+  write_example(folder / "a");
+  write_example(folder / "b");
+  const std::vector<Path> inputs = {folder / "a", folder / "b"};
+  merge_datasets(inputs, folder / "c");
+  const IndexedDataset pair(folder / "c");
+  pair.check_all();
+  EXPECT_EQ(pair.num_sequences(), 6);
+  std::vector<int64_t> starts;
+  for (int64_t i = 0; i <= pair.num_documents(); ++i) starts.push_back(pair.document_start(i));
+  EXPECT_THAT(starts, ElementsAre(0, 2, 3, 5, 6));
+  EXPECT_THAT(tokens_of(pair, 5), ElementsAre(5, 6));
+  write_example(folder / "wide", TokenCode::i32);
+  const std::vector<Path> unlike = {folder / "a", folder / "wide"};
+  EXPECT_THAT(error_of([&] { merge_datasets(unlike, folder / "d"); }),
+              HasSubstr("wide.idx holds int32 tokens, but the pairs before it uint16"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "d.bin"));
+}
+
+TEST(IndexedWriter, RefusesTokensThatDoNotFit) {
+  const TempFolder folder;
+  IndexedWriter writer(folder / "pair", TokenCode::u16);
+  EXPECT_EQ(error_of([&] { writer.add_sequence(std::vector<int32_t>{65536}); }),
+            "token 65536 does not fit uint16, the type of the tokens of this file");
+  EXPECT_ANY_THROW(writer.add_sequence(std::vector<int32_t>{-1}));
+}
+
+// Cuts or changes the .idx and says what opening it (and looking at all of it) comes to.
+std::string error_with(const std::function<void(std::string& idx, std::string& bin)>& change) {
+  const TempFolder folder;
+  write_example(folder / "pair");
+  std::string idx = read_file(folder / "pair.idx"), bin = read_file(folder / "pair.bin");
+  change(idx, bin);
+  write_file(folder / "pair.idx", idx);
+  write_file(folder / "pair.bin", bin);
+  std::string error = error_of([&] { IndexedDataset(folder / "pair").check_all(); });
+  const std::string name = folder.path().string() + "/";
+  for (size_t at; (at = error.find(name)) != std::string::npos;) error.erase(at, name.size());
+  return error;
+}
+
+TEST(IndexedDataset, SaysWhatIsWrongWithAFile) {
+  using S = std::string&;
+  EXPECT_EQ(error_with([](S idx, S) { idx.resize(20); }),
+            "pair.idx: has 20 bytes, but the header of an index alone has 34: the file is cut off, "
+            "or no Megatron index");
+  EXPECT_EQ(error_with([](S idx, S) { idx[0] = 'X'; }),
+            "pair.idx: does not begin with MMIDIDX: this is no index of Megatron's");
+  EXPECT_EQ(error_with([](S idx, S) { idx[9] = 2; }),
+            "pair.idx: has version 2; version 1 is the one there is");
+  EXPECT_EQ(error_with([](S idx, S) { idx[17] = 9; }),
+            "pair.idx: names type 9 for tokens; types are 1 to 8");
+  EXPECT_EQ(error_with([](S idx, S) { idx[17] = 7; }),
+            "pair.idx: holds float32 values; tokens are integers");
+  EXPECT_EQ(error_with([](S idx, S) { idx.pop_back(); }),
+            "pair.idx: has 93 bytes, but 3 sequences and 3 document entries take 94: the file is "
+            "cut off");
+  EXPECT_EQ(error_with([](S idx, S) { idx += std::string(3, '\0'); }),
+            "pair.idx: has a mode for every sequence: multimodal data is not in this build");
+  EXPECT_EQ(error_with([](S idx, S) { idx[25] = '\x7f'; }),
+            "pair.idx: claims 9151314442816847875 sequences and 3 document entries, more than any "
+            "file holds");
+  EXPECT_EQ(error_with([](S, S bin) { bin.pop_back(); }),
+            "pair.bin has 11 bytes, but pair.idx describes 12: the file is cut off");
+  EXPECT_EQ(error_with([](S, S bin) { bin += "xx"; }),
+            "pair.bin has 14 bytes, but pair.idx describes 12: the two files do not belong "
+            "together");
+  EXPECT_EQ(error_with([](S idx, S) { idx[46 + 8] = 4; }),
+            "pair.idx: sequence 2 begins at byte 8, but the one before ends at 6");
+  EXPECT_EQ(error_with([](S idx, S) { idx[38 + 3] = '\x80'; }),
+            "pair.idx: sequence 1 has a length of -2147483647");
+  EXPECT_EQ(error_with([](S idx, S) { idx[70] = 1; }),
+            "pair.idx: lets the first document begin at sequence 1, not 0");
+  EXPECT_EQ(error_with([](S idx, S) { idx[78] = 9; }),
+            "pair.idx: document 1 begins at sequence 9, after one that begins at 0 of 3");
+}
+
+TEST(IndexedWriter, ADiskThatIsFullLeavesNothingBehind) {
+  const TempFolder folder;
+  // A limit on the size of files says the same as a full disk: a write fails halfway.
+  struct rlimit before {};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small { 1 << 16, before.rlim_max };
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const std::string error = error_of([&] {
+    IndexedWriter writer(folder / "pair", TokenCode::u16);
+    const std::vector<int32_t> tokens(1000, 7);
+    for (int i = 0; i < 1000; ++i) {
+      writer.add_sequence(tokens);
+      writer.end_document();
+    }
+    writer.commit();
+  });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_THAT(error, HasSubstr("cannot write " + (folder / "pair.bin").string()));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace phx

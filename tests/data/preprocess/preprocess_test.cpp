@@ -1,0 +1,206 @@
+#include "data/preprocess/preprocess.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <csignal>
+
+#include "base/error.h"
+#include "data/indexed/indexed_dataset.h"
+#include "data/preprocess/json_line.h"
+#include "data/preprocess/text_input.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A token is a byte; 256 ends a document.
+class Bytes : public Tokenizer {
+ public:
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    for (const unsigned char c : text) ids.push_back(c);
+  }
+  std::string decode(std::span<const int32_t> ids) const override {
+    return {ids.begin(), ids.end()};
+  }
+  int64_t vocab_size() const override { return 257; }
+  std::optional<int32_t> token_id(std::string_view) const override { return std::nullopt; }
+  std::string token_text(int32_t) const override { return ""; }
+  std::optional<int32_t> eod() const override { return 256; }
+  std::string description() const override { return "bytes"; }
+};
+
+std::vector<std::string> documents_of(const Path& prefix) {
+  const IndexedDataset pair(prefix);
+  pair.check_all();
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < pair.num_sequences(); ++i) {
+    std::vector<int32_t> tokens(size_t(pair.length(i)));
+    pair.copy(i, 0, tokens);
+    std::string text;
+    for (const int32_t token : tokens) text += token == 256 ? '|' : char(token);
+    texts.push_back(text);
+  }
+  return texts;
+}
+
+// Runs over one file of this text and gives back the documents.
+std::vector<std::string> run_over(const std::string& name, const std::string& bytes,
+                                  PreprocessOptions options = {}) {
+  const TempFolder folder;
+  write_file(folder / name, bytes);
+  options.inputs = {folder / name};
+  options.output_prefix = folder / "out";
+  preprocess(options, Bytes());
+  return documents_of(folder / ("out_" + options.json_keys[0] + "_document"));
+}
+
+std::string gzipped(const std::string& text) {
+  std::string out(text.size() + 1000, '\0');
+  z_stream zlib{};
+  ::deflateInit2(&zlib, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
+  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  zlib.avail_in = uInt(text.size());
+  zlib.next_out = reinterpret_cast<Bytef*>(out.data());
+  zlib.avail_out = uInt(out.size());
+  ::deflate(&zlib, Z_FINISH);
+  out.resize(out.size() - zlib.avail_out);
+  ::deflateEnd(&zlib);
+  return out;
+}
+
+std::string zstandard(const std::string& text) {
+  std::string out(::ZSTD_compressBound(text.size()), '\0');
+  out.resize(::ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
+TEST(Preprocess, ADocumentALineOfTheKey) {
+  EXPECT_THAT(run_over("a.jsonl", "{\"text\": \"one\"}\n\n{\"x\": 1, \"text\": \"t\\u0041\\n\"}"),
+              ElementsAre("one", "tA\n"));
+  EXPECT_THAT(run_over("a.jsonl", "{\"text\":\"\"}\n{\"text\":\"x\"}\n", {.append_eod = true}),
+              ElementsAre("x|"));
+  EXPECT_THAT(
+      run_over("a.jsonl", "{\"b\":\"y\",\"text\":\"n\",\"b\":\"z\"}\n", {.json_keys = {"b"}}),
+      ElementsAre("z"));
+}
+
+TEST(Preprocess, ReadsPlainAndCompressedText) {
+  EXPECT_THAT(run_over("a.txt", "one\r\ntwo words\n\nthree"),
+              ElementsAre("one", "two words", "three"));
+  const std::string lines = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n";
+  EXPECT_THAT(run_over("a.jsonl.gz", gzipped(lines)), ElementsAre("a", "b"));
+  EXPECT_THAT(run_over("a.jsonl.gz", gzipped(lines) + gzipped(lines)),
+              ElementsAre("a", "b", "a", "b"));
+  EXPECT_THAT(run_over("a.jsonl.zst", zstandard(lines) + zstandard(lines)),
+              ElementsAre("a", "b", "a", "b"));
+  EXPECT_THAT(error_of([&] { run_over("a.jsonl.gz", gzipped(lines).substr(0, 20)); }),
+              HasSubstr("a.jsonl.gz: the gzip data is cut off"));
+  EXPECT_THAT(error_of([&] { run_over("a.jsonl.zst", zstandard(lines).substr(0, 20)); }),
+              HasSubstr("a.jsonl.zst: the zstd data is cut off"));
+  EXPECT_THAT(error_of([&] { run_over("a.parquet", "x"); }), HasSubstr("but no .parquet files"));
+}
+
+TEST(Preprocess, ABrokenLineIsNamedOrSkipped) {
+  const std::string lines =
+      "{\"text\":\"a\"}\n{\"text\":\"b\"\n{\"other\":\"c\"}\n[1]\n{\"text\":5}";
+  EXPECT_THAT(error_of([&] { run_over("a.jsonl", lines); }),
+              HasSubstr("a.jsonl:2: this is no JSON: "));
+  EXPECT_THAT(run_over("a.jsonl", lines, {.skip_broken = true}), ElementsAre("a"));
+  EXPECT_THAT(error_of([&] { run_over("a.jsonl", "\n\n{\"other\":\"c\"}\n"); }),
+              HasSubstr("a.jsonl:3: there is no \"text\""));
+  EXPECT_THAT(error_of([&] { run_over("a.jsonl", "{\"text\":5}\n"); }),
+              HasSubstr("a.jsonl:1: \"text\" should be a string, but it is a number"));
+  EXPECT_THAT(error_of([&] { run_over("a.jsonl", "[1]\n"); }),
+              HasSubstr("a line should be a JSON object, but this is a list"));
+}
+
+TEST(Preprocess, FilesDoNotDependOnTheWorkers) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 60000; ++i)
+    lines += "{\"text\":\"line " + std::to_string(i) + std::string(size_t(i % 60), 'x') + "\"}\n";
+  write_file(folder / "a.jsonl", lines);
+  write_file(folder / "b.jsonl.zst", zstandard(lines));
+  PreprocessOptions options;
+  options.inputs = {folder / "a.jsonl", folder / "b.jsonl.zst"};
+  for (const int partitions : {1, 3}) {
+    std::string first_bin, first_idx;
+    for (const int workers : {1, 4}) {
+      options.workers = workers;
+      options.partitions = partitions;
+      options.output_prefix = folder / "out";
+      const PreprocessReport report = preprocess(options, Bytes());
+      EXPECT_EQ(report.outputs[0].documents, 120000);
+      const std::string bin = read_file(folder / "out_text_document.bin");
+      const std::string idx = read_file(folder / "out_text_document.idx");
+      if (workers == 1) {
+        first_bin = bin;
+        first_idx = idx;
+      }
+      EXPECT_TRUE(bin == first_bin && idx == first_idx) << workers;
+    }
+  }
+}
+
+TEST(Preprocess, PartitionsDealLinesOut) {
+  std::string lines;
+  for (const char c : {'a', 'b', 'c', 'd', 'e'}) lines += std::string("{\"text\":\"") + c + "\"}\n";
+  EXPECT_THAT(run_over("a.jsonl", lines, {.partitions = 2}), ElementsAre("a", "c", "e", "b", "d"));
+}
+
+TEST(Preprocess, AFailureLeavesNothingBehind) {
+  const TempFolder folder;
+  write_file(folder / "a.jsonl", "{\"text\":\"a\"}\n{\n");
+  PreprocessOptions options;
+  options.inputs = {folder / "a.jsonl"};
+  options.output_prefix = folder / "out";
+  EXPECT_ANY_THROW(preprocess(options, Bytes()));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(BlockReader, LinesLongerThanABlockStayWhole) {
+  const TempFolder folder;
+  const std::string text = std::string(1000, 'a') + "\nbb\n" + std::string(300, 'c');
+  write_file(folder / "a.txt", text);
+  BlockReader reader({folder / "a.txt"}, /*block_bytes=*/64);
+  std::string all;
+  LineBlock block;
+  int64_t line = 1;
+  while (reader.next(block)) {
+    EXPECT_EQ(block.first_line, line);
+    all += block.text();
+    line += std::count(block.text().begin(), block.text().end(), '\n');
+    EXPECT_TRUE(block.text().ends_with('\n') || all.size() == text.size());
+  }
+  EXPECT_EQ(all, text);
+  EXPECT_EQ(reader.bytes_text(), int64_t(text.size()));
+}
+
+TEST(ExpandPatterns, TakesFilesInTheOrderOfTheirNames) {
+  const TempFolder folder;
+  for (const char* name : {"b.jsonl", "a.jsonl", "c.txt"}) write_file(folder / name, "x");
+  const std::string patterns[] = {(folder / "*.jsonl").string(), (folder / "c.txt").string()};
+  EXPECT_THAT(expand_patterns(patterns),
+              ElementsAre(folder / "a.jsonl", folder / "b.jsonl", folder / "c.txt"));
+  const std::string none[] = {(folder / "*.gz").string()};
+  EXPECT_THAT(error_of([&] { expand_patterns(none); }), HasSubstr("no file fits "));
+}
+
+TEST(PreprocessProgress, SaysHowFastAndHowLong) {
+  EXPECT_EQ(progress_line({.bytes_done = 250,
+                           .bytes_total = 1000,
+                           .bytes_text = 124'000'000,
+                           .lines = 24600,
+                           .seconds = 2}),
+            " 25% | 62.0 MB/s | 12.3 k documents/s | 6.0 s left");
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,129 @@
+#include "train/batch_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/temp_folder.h"
+#include "train/tiny_run.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Sample i is i * 10, i * 10 + 1, ..; labels one more. Every second sample ends a document after
+// its first token, and has no loss there.
+class Tens : public SampleSource {
+ public:
+  explicit Tens(SampleParts parts) : parts_(parts) {}
+  void sample(int64_t index, Sample& out) const override {
+    const auto first = int32_t(index * 10);
+    const bool two = index % 2 != 0;
+    out.tokens = {first, first + 1, first + 2};
+    out.labels = {first + 1, first + 2, first + 3};
+    if (parts_.loss_mask) out.loss_mask = {uint8_t(!two), 1, 1};
+    if (parts_.positions) out.positions = two ? std::vector{0, 0, 1} : std::vector{0, 1, 2};
+    if (parts_.cu_seqlens) out.cu_seqlens = two ? std::vector{0, 1, 3} : std::vector{0, 3};
+  }
+  SampleParts parts() const override { return parts_; }
+  std::optional<int64_t> num_samples() const override { return 20; }
+  std::string description() const override { return "tens"; }
+
+ private:
+  SampleParts parts_;
+};
+
+std::vector<int> ints(const Tensor& x) {
+  const std::vector<double> values = to_values(x);
+  return {values.begin(), values.end()};
+}
+
+BatchShape two_by_two() { return {.micro_batch = 2, .num_micro_batches = 2, .seq_length = 3}; }
+
+TEST(BatchLoader, SamplesAreColumns) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchLoader loader(std::make_shared<Tens>(SampleParts{}), two_by_two(), 1000, runtime.device());
+  for (const int64_t consumed : {4, 8, 4}) {  // the second was read ahead, the third was not
+    loader.load(consumed);
+    const Batch batch = loader.micro_batch(1);
+    const int a = int(consumed + 2) * 10, b = a + 10;
+    EXPECT_THAT(ints(batch.tokens), ElementsAre(a, b, a + 1, b + 1, a + 2, b + 2));
+    EXPECT_THAT(ints(batch.labels), ElementsAre(a + 1, b + 1, a + 2, b + 2, a + 3, b + 3));
+    EXPECT_EQ(batch.tokens.shape(), Shape({3, 2}));
+    EXPECT_EQ(loader.tokens(), 12);
+    EXPECT_EQ(loader.first_sample(1), consumed + 2);
+    EXPECT_FALSE(batch.positions.defined() || batch.packed.cu_seqlens.defined());
+  }
+}
+
+TEST(BatchLoader, LabelsWithoutLossAreIgnoredAndNotCounted) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchLoader loader(std::make_shared<Tens>(SampleParts{.loss_mask = true, .positions = true}),
+                     two_by_two(), 1000, runtime.device());
+  loader.load(0);
+  const Batch batch = loader.micro_batch(0);
+  EXPECT_THAT(ints(batch.labels), ElementsAre(1, -100, 2, 12, 3, 13));
+  EXPECT_THAT(ints(batch.positions), ElementsAre(0, 0, 1, 0, 2, 1));
+  EXPECT_EQ(loader.tokens(), 10);
+}
+
+TEST(BatchLoader, PackedSamplesLieInOneRow) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchLoader loader(std::make_shared<Tens>(SampleParts{.positions = true, .cu_seqlens = true}),
+                     two_by_two(), 1000, runtime.device());
+  loader.load(0);
+  const Batch batch = loader.micro_batch(0);
+  EXPECT_EQ(batch.tokens.shape(), Shape({6, 1}));
+  EXPECT_THAT(ints(batch.tokens), ElementsAre(0, 1, 2, 10, 11, 12));
+  EXPECT_THAT(ints(batch.positions), ElementsAre(0, 1, 2, 0, 0, 1));
+  // As many as there can be: the rest are empty.
+  EXPECT_THAT(ints(batch.packed.cu_seqlens), ElementsAre(0, 3, 4, 6, 6, 6, 6));
+  EXPECT_EQ(batch.packed.max_seqlen, 3);
+}
+
+TEST(BatchLoader, ARankTakesItsMicroBatches) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchShape shape = two_by_two();
+  shape.data_ranks = 3;
+  shape.data_rank = 1;
+  BatchLoader loader(std::make_shared<Tens>(SampleParts{}), shape, 1000, runtime.device());
+  loader.load(0);
+  EXPECT_THAT(ints(loader.micro_batch(0).tokens), ElementsAre(20, 30, 21, 31, 22, 32));
+  EXPECT_THAT(ints(loader.micro_batch(1).tokens), ElementsAre(80, 90, 81, 91, 82, 92));
+}
+
+TEST(BatchLoader, CyclicBatchesComeInMegatronsOrder) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchLoader loader(std::make_shared<Tens>(SampleParts{}), two_by_two(), 1000, runtime.device(),
+                     {.type = DataloaderType::cyclic});
+  std::vector<int> seen;
+  for (int64_t consumed = 0; consumed < 24; consumed += 4) {  // 20 are an epoch
+    loader.load(consumed);
+    for (int64_t k = 0; k < 2; ++k)
+      for (const int64_t column : {0, 1})
+        seen.push_back(ints(loader.micro_batch(k).tokens)[size_t(column)] / 10);
+  }
+  // torch.randperm(20) of seed 0, then of seed 1
+  EXPECT_THAT(seen, ElementsAre(4, 5, 13, 19, 7, 14, 3, 6, 9, 17, 11, 2, 16, 18, 10, 12, 15, 8, 1,
+                                0, 5, 13, 2, 11));
+}
+
+TEST(BatchLoader, ATokenOutsideOfTheVocabularyIsNamed) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchLoader loader(std::make_shared<Tens>(SampleParts{}), two_by_two(), 12, runtime.device());
+  EXPECT_THAT(error_of([&] { loader.load(0); }),
+              HasSubstr("token 2 of sample 1 is 12, outside of the vocabulary of 12"));
+}
+
+TEST(BatchLoader, ARankThatReadsNothingCannotKnowMasks) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchShape shape = two_by_two();
+  shape.reads = false;
+  EXPECT_ANY_THROW(BatchLoader(std::make_shared<Tens>(SampleParts{.loss_mask = true}), shape, 1000,
+                               runtime.device()));
+}
+
+}  // namespace
+}  // namespace phx
