@@ -52,8 +52,13 @@ namespace {
 std::vector<FlatState> states_of(const Session& session, bool optimizer) {
   std::vector<FlatState> states = {{"", const_cast<Session&>(session).store.weights()}};
   if (!optimizer) return states;
-  for (const OptimizerState& state : session.optimizer.states())
+  for (const OptimizerState& state : session.optimizer.states()) {
+    PHX_CHECK(state.flat.numel() == session.store.weights().numel(),
+              "--optimizer-offload-fraction ", session.config.optim.optimizer_offload_fraction,
+              " leaves optimizer state in two memories, and such is not saved or loaded yet\n  "
+              "hint: --optimizer-offload-fraction 1, or --no-save-optim and --no-load-optim");
     states.push_back({str_cat("optimizer.", state.name, "."), state.flat});
+  }
   return states;
 }
 
