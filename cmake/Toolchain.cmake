@@ -19,6 +19,9 @@ if(PHX_MOLD)
 endif()
 find_program(PHX_CCACHE ccache)
 if(PHX_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${PHX_CCACHE}")
-  set(CMAKE_CUDA_COMPILER_LAUNCHER "${PHX_CCACHE}")
+  # Precompiled headers need the sloppiness; relative paths let presets and clones share objects.
+  set(launcher env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros "${PHX_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
