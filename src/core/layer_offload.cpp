@@ -45,8 +45,8 @@ class LayerOffload::Saves {
     h2d.wait(runtime_.stream(StreamName::compute).record());
     for (size_t i = 0; i < items_.size(); ++i)
       if (storages[i] != nullptr)
-        host_.to_device(items_[i].copy,
-                        Tensor(storages[i], 0, {storages[i]->bytes()}, DType::u8), StreamName::h2d);
+        host_.to_device(items_[i].copy, Tensor(storages[i], 0, {storages[i]->bytes()}, DType::u8),
+                        StreamName::h2d);
     copied_ = h2d.record();
   }
 
@@ -77,12 +77,12 @@ LayerOffload::~LayerOffload() = default;
 // y itself, whose backward first sees to the saves of its layer and of the one below.
 Tensor LayerOffload::with_hook(const Tensor& y, std::shared_ptr<Saves> own,
                                std::shared_ptr<Saves> below) {
-  return with_backward(y, {y}, [own = std::move(own), below = std::move(below)](const Tensor& dy,
-                                                                                GradOut& grad) {
-    if (own != nullptr) own->arrive();
-    if (below != nullptr) below->fetch();
-    grad.pass(0, dy);
-  });
+  return with_backward(
+      y, {y}, [own = std::move(own), below = std::move(below)](const Tensor& dy, GradOut& grad) {
+        if (own != nullptr) own->arrive();
+        if (below != nullptr) below->fetch();
+        grad.pass(0, dy);
+      });
 }
 
 Tensor LayerOffload::run(Tensor x, const Layer& layer) {

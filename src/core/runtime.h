@@ -118,7 +118,7 @@ struct RuntimeOptions {
   int64_t meta_bytes = 0;               // that a meta device has; 0: no end of them
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
-  bool deterministic = false;  // cuda: only kernels with a fixed order of additions
+  bool deterministic = false;     // cuda: only kernels with a fixed order of additions
   Backend* pinned_for = nullptr;  // cpu only: memory that this device copies from and to
 };
 

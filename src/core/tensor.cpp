@@ -80,8 +80,7 @@ Tensor Tensor::detach() const {
 Tensor empty(const Shape& shape, DType dtype, Device device, Purpose purpose) {
   const int64_t bytes = shape.numel() * size_of(dtype);
   Runtime& runtime = device.runtime();
-  const auto storage =
-      std::make_shared<Storage>(runtime, bytes, purpose, StreamName::compute);
+  const auto storage = std::make_shared<Storage>(runtime, bytes, purpose, StreamName::compute);
   if (runtime.made_storages() != nullptr) runtime.made_storages()->push_back(storage);
   return Tensor(storage, 0, shape, dtype);
 }

@@ -36,8 +36,7 @@ HostUpdate::HostUpdate(ParameterStore& store, const OptimizerConfig& config,
       longest = std::max(longest, count);
     }
   }
-  buffers_.resize(
-      std::min(config.overlap_cpu_optimizer_d2h_h2d ? kOverlapped : 1, chunks_.size()));
+  buffers_.resize(std::min(config.overlap_cpu_optimizer_d2h_h2d ? kOverlapped : 1, chunks_.size()));
   for (Buffer& buffer : buffers_) {
     buffer.gradient =
         empty({longest}, store.gradients().dtype(), host_.pinned(), Purpose::optimizer);
@@ -90,12 +89,12 @@ void HostUpdate::update(const Chunk& chunk) {
   const SharePiece& piece = chunk.piece;
   const int64_t count = piece.of_store.count;
   const Tensor weight = chunk.buffer->weight.rows(0, count);
-  kernels::adamw(chunk.buffer->gradient.rows(0, count), scalars_,
-                 adamw_options(config_, piece, seed_),
-                 {.weight = weight,
-                  .master = share_.master.defined() ? part(share_.master, piece.of_states) : Tensor(),
-                  .m = part(share_.exp_avg, piece.of_states),
-                  .v = part(share_.exp_avg_sq, piece.of_states)});
+  kernels::adamw(
+      chunk.buffer->gradient.rows(0, count), scalars_, adamw_options(config_, piece, seed_),
+      {.weight = weight,
+       .master = share_.master.defined() ? part(share_.master, piece.of_states) : Tensor(),
+       .m = part(share_.exp_avg, piece.of_states),
+       .v = part(share_.exp_avg_sq, piece.of_states)});
   host_.to_device(weight, part(store_.weights(), piece.of_store), StreamName::h2d);
 }
 

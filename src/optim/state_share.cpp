@@ -49,10 +49,10 @@ std::vector<SharePiece> StateShare::pieces(std::span<const FlatRun> runs) const 
 SplitRanges split(std::span<const FlatRange> ranges, double fraction) {
   int64_t total = 0;
   for (const FlatRange& range : ranges) total += range.count;
-  int64_t left = fraction >= 1.0 ? total
-                                 : std::min(total, round_up(int64_t(std::llround(
-                                                                double(total) * fraction)),
-                                                            kCut));
+  int64_t left =
+      fraction >= 1.0
+          ? total
+          : std::min(total, round_up(int64_t(std::llround(double(total) * fraction)), kCut));
   SplitRanges parts;
   for (const FlatRange& range : ranges) {
     const int64_t count = std::min(left, range.count);

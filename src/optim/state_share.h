@@ -25,7 +25,7 @@ struct StateShare {
   std::vector<FlatRange> ranges;
   int64_t size = 0;
   Tensor exp_avg, exp_avg_sq;  // of the ranges, end to end
-  Tensor master;  // f32 for f16, the u16 remainder for bf16, undefined for f32 and f64
+  Tensor master;               // f32 for f16, the u16 remainder for bf16, undefined for f32 and f64
 };
 
 // The first `fraction` of the elements, cut at a multiple of the store's alignment, and the rest.

@@ -54,9 +54,10 @@ bool has_narrow_states(const OptimizerConfig& optim) {
 
 std::optional<Remedy> narrow_states(const RunConfig& config, int world) {
   if (!config.train.bf16 || has_narrow_states(config.optim)) return std::nullopt;
-  Remedy remedy{"--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 "
-                "--exp-avg-sq-dtype bf16",
-                config, world};
+  Remedy remedy{
+      "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 "
+      "--exp-avg-sq-dtype bf16",
+      config, world};
   OptimizerConfig& optim = remedy.config.optim;
   optim.use_precision_aware_optimizer = true;
   optim.main_grads_dtype = optim.exp_avg_dtype = optim.exp_avg_sq_dtype = StateDType::bf16;
@@ -65,9 +66,10 @@ std::optional<Remedy> narrow_states(const RunConfig& config, int world) {
 
 std::optional<Remedy> offloaded_optimizer(const RunConfig& config, int world) {
   if (config.optim.optimizer_cpu_offload) return std::nullopt;
-  Remedy remedy{"--use-precision-aware-optimizer --optimizer-cpu-offload "
-                "--overlap-cpu-optimizer-d2h-h2d",
-                config, world};
+  Remedy remedy{
+      "--use-precision-aware-optimizer --optimizer-cpu-offload "
+      "--overlap-cpu-optimizer-d2h-h2d",
+      config, world};
   OptimizerConfig& optim = remedy.config.optim;
   optim.use_precision_aware_optimizer = optim.optimizer_cpu_offload = true;
   optim.overlap_cpu_optimizer_d2h_h2d = true;
@@ -107,9 +109,9 @@ std::optional<Remedy> more_pipeline(const RunConfig& config, int world) {
 }
 
 using MakeRemedy = std::optional<Remedy> (*)(const RunConfig&, int);
-constexpr MakeRemedy kOnTheSameRanks[] = {distributed_optimizer, sequence_parallel,  recompute,
-                                          narrow_states,         offloaded_optimizer,
-                                          smaller_micro_batch};
+constexpr MakeRemedy kOnTheSameRanks[] = {
+    distributed_optimizer, sequence_parallel,   recompute,
+    narrow_states,         offloaded_optimizer, smaller_micro_batch};
 constexpr MakeRemedy kMoreCuts[] = {more_tensor_parallel, more_pipeline};
 
 class Tryer {

@@ -35,8 +35,8 @@ int64_t activations(Runtime& runtime) {
 
 // The gradient of x^8 by three squares, of which the first `offloaded` are; `between` is called
 // after the forward.
-std::vector<double> gradient_of_squares(Runtime& runtime, int offloaded,
-                                        const std::function<void()>& between = [] {}) {
+std::vector<double> gradient_of_squares(
+    Runtime& runtime, int offloaded, const std::function<void()>& between = [] {}) {
   const Tensor x = randn({kElements}, Seed{1}, DType::f64, runtime.device());
   Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
     LayerOffload offload(runtime);

@@ -252,7 +252,8 @@ AdamWBuffers with_moments(const AdamWBuffers& of, DType m, DType v) {
 
 TEST(AdamW, A16BitMomentIsThe32BitOneRoundedAtRandom) {
   const int64_t n = 2051;  // more than one chunk of the kernel, and odd
-  for (const auto& [m, v] : {std::pair{DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
+  for (const auto& [m, v] : {std::pair{DType::bf16, DType::bf16},
+                             {DType::bf16, DType::f32},
                              {DType::f32, DType::bf16}}) {
     AdamWBuffers narrow = with_moments(
         make_buffers(Kind::remainder, randn({n}, Seed{1}, DType::f32), DType::bf16, test_device()),
@@ -338,8 +339,8 @@ PHX_CUDA_TEST(AdamW, CudaRounds16BitMomentsAsTheCpuDoes) {
   };
   AdamWBuffers cpu = start(test_device()), cuda = start(cuda_test_runtime().device());
   const Tensor grad = randn({n}, Seed{2}, DType::bf16);
-  for (const auto& [of, device] : {std::pair{&cpu, test_device()},
-                                   std::pair{&cuda, cuda_test_runtime().device()}}) {
+  for (const auto& [of, device] :
+       {std::pair{&cpu, test_device()}, std::pair{&cuda, cuda_test_runtime().device()}}) {
     const StepScalars scalars = scalars_of(1, 0.1, 0.1, 0.3, device);
     kernels::adamw(to_device(grad, device), scalars.tensor(), {.seed = 3}, *of);
   }
