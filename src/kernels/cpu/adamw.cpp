@@ -34,21 +34,23 @@ class Moment {
   bool narrow_;
 };
 
-// Random bits of elements begin .. begin + count, at most kChunk. Words of eight groups at a time.
+// Random bits of elements begin .. begin + count, at most kChunk.
 void draw(const MomentBits& bits, int64_t begin, int64_t count, uint16_t* for_m, uint16_t* for_v) {
   const int64_t first = bits.first + begin, first_group = first / 4;
-  const int64_t groups = ceil_div(first + count, int64_t{4}) - first_group;
-  uint32_t words[4][kChunk / 4 + 1];
+  const int64_t groups = ceil_div(first + count, 4) - first_group;
+  uint32_t words[kChunk + 8];  // whole groups: up to three words too many at each end
 #pragma omp simd
   for (int64_t k = 0; k < groups; ++k) {
     const Philox4 drawn = bits.group(first_group + k);
-    for (int j = 0; j < 4; ++j) words[j][k] = drawn.x[j];
+    words[4 * k] = drawn.x[0];
+    words[4 * k + 1] = drawn.x[1];
+    words[4 * k + 2] = drawn.x[2];
+    words[4 * k + 3] = drawn.x[3];
   }
+  const uint32_t* own = words + (first - 4 * first_group);
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t at = uint64_t(first - 4 * first_group + i);
-    const uint32_t word = words[at % 4][at / 4];
-    for_m[i] = uint16_t(bits_for_m(word));
-    for_v[i] = uint16_t(bits_for_v(word));
+    for_m[i] = uint16_t(bits_for_m(own[i]));
+    for_v[i] = uint16_t(bits_for_v(own[i]));
   }
 }
 
