@@ -91,9 +91,10 @@ PHX_HD uint32_t bits_for_v(uint32_t random) { return random >> 16; }
 // `random`: 16 bits, all equally likely.
 PHX_HD bf16 round_at_random(float x, uint32_t random) {
   const uint32_t bits = phx::detail::float_bits(x);
-  if ((bits & 0x7f800000u) == 0x7f800000u) return bf16(x);  // inf and nan stay
+  const bool finite = (bits & 0x7f800000u) != 0x7f800000u;  // inf and nan stay
+  const uint32_t quiet = (bits & 0x7fffffffu) > 0x7f800000u ? 0x40u : 0u;
   bf16 rounded;
-  rounded.bits = uint16_t((bits + random) >> 16);
+  rounded.bits = uint16_t(((bits + (finite ? random : 0u)) >> 16) | quiet);
   return rounded;
 }
 
