@@ -49,12 +49,12 @@ std::span<const CatalogueGroup> run_catalogue() {
 
       // Numbers.
       {.kind = kImplied,
-       .reason = "gradients are summed in fp32, whatever the weights have",
-       .switches = "accumulate-allreduce-grads-in-fp32 use-precision-aware-optimizer"},
+       .reason = "gradients are summed in fp32 unless told otherwise, whatever the weights have",
+       .switches = "accumulate-allreduce-grads-in-fp32"},
       {.kind = kRefused,
-       .reason = "masters, main gradients and moments are fp32",
-       .values = "main-grads-dtype=fp32 main-params-dtype=fp32 exp-avg-dtype=fp32 "
-                 "exp-avg-sq-dtype=fp32"},
+       .reason = "masters are fp32, and take 2 bytes beside a bf16 weight",
+       .hint = "leave it out",
+       .values = "main-params-dtype=fp32"},
       {.kind = kRefused,
        .reason = "training in 8 or 4 bits is not in this build yet",
        .hint = "use --bf16",
@@ -84,12 +84,10 @@ std::span<const CatalogueGroup> run_catalogue() {
                  "muon-scalar-optimizer sgd-momentum=0.9 lion-beta1 lion-beta2 qk-clip-alpha "
                  "qk-clip-threshold"},
       {.kind = kRefused,
-       .reason = "nothing is moved to host memory during a step in this build",
-       .hint = "use --recompute-granularity to save memory",
-       .switches = "optimizer-cpu-offload overlap-cpu-optimizer-d2h-h2d "
-                   "fine-grained-activation-offloading",
-       .values = "optimizer-offload-fraction cpu-offloading-num-layers=0 "
-                 "min-offloaded-tensor-size activation-offload-fraction "
+       .reason = "activations go to host memory by whole layers in this build",
+       .hint = "use --cpu-offloading-num-layers",
+       .switches = "fine-grained-activation-offloading",
+       .values = "min-offloaded-tensor-size activation-offload-fraction "
                  "delta-offload-bytes-across-pp-ranks",
        .lists = "offload-modules"},
 

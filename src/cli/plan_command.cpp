@@ -194,7 +194,8 @@ int plan_and_print(const RunConfig& config, int world, const PlanFlags& flags) {
   terminal.clear_status();
   const ByteUnits units = flags.units();
   std::cout << plan_heading(config, plan, flags.device()) << "\n"
-            << memory_of_ranks(plan, units) << largest_line(plan, units) << "\n";
+            << memory_of_ranks(plan, units) << host_memory_of_ranks(plan, units)
+            << largest_line(plan, units) << "\n";
   const bool has_budget = flags.target == PlanTarget::cuda;
   const Budget budget = has_budget ? budget_of(flags, plan) : Budget{};
   Fit result;

@@ -67,6 +67,23 @@ void check_recomputed_layers(const OptionSet& options, Problems& problems) {
       str_cat("1 to ", *layers, " are possible"));
 }
 
+void check_offloaded_layers(const OptionSet& options, Problems& problems) {
+  const auto offloaded = options.number("cpu-offloading-num-layers");
+  const auto layers = options.number("num-layers");
+  if (!offloaded || *offloaded == 0) return;
+  if (layers && *offloaded > *layers)
+    add(problems, "cpu-offloading-num-layers",
+        str_cat(shown(options, "cpu-offloading-num-layers"), " is more than ",
+                shown(options, "num-layers")),
+        str_cat("1 to ", *layers, " are possible"));
+  if (options.number("pipeline-model-parallel-size").value_or(1) > 1)
+    add(problems, "cpu-offloading-num-layers",
+        str_cat(shown(options, "cpu-offloading-num-layers"), " and ",
+                shown(options, "pipeline-model-parallel-size"),
+                " exclude each other: a pipeline's stages have several micro-batches under way"),
+        "use --recompute-granularity in a pipeline");
+}
+
 void check_vocabulary(const OptionSet& options, Problems& problems) {
   const bool bytes = options.at("tokenizer-type").get() == "ByteTokenizer";
   if (bytes && options.number("vocab-size").value_or(ByteTokenizer::kVocabSize) <
@@ -145,6 +162,8 @@ std::vector<Rule> cross_rules() {
       {"warm-up and WSD's final fall are shorter than the decay they are part of",
        check_schedule_lengths},
       {"--recompute-num-layers is at most --num-layers", check_recomputed_layers},
+      {"--cpu-offloading-num-layers is at most --num-layers, and needs one pipeline stage",
+       check_offloaded_layers},
       {"--vocab-size is given where no tokenizer tells it", check_vocabulary},
       {"tokens have a source: --data-path, --train-data-path, --token-file or --mock-data",
        check_source},

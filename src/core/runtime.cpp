@@ -73,7 +73,10 @@ class InventedSource : public MemorySource {
 
 class CpuBackend : public Backend {
  public:
-  std::unique_ptr<MemorySource> memory_source() override { return std::make_unique<HeapSource>(); }
+  explicit CpuBackend(Backend* pinned_for) : pinned_for_(pinned_for) {}
+  std::unique_ptr<MemorySource> memory_source() override {
+    return pinned_for_ != nullptr ? pinned_for_->pinned_source() : std::make_unique<HeapSource>();
+  }
   void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName) override {
     if (bytes > 0) std::memcpy(dst, src, bytes);  // of nothing there is no address
   }
@@ -92,6 +95,9 @@ class CpuBackend : public Backend {
     if (bytes > 0) std::memset(dst, 0, bytes);
   }
   std::string description() const override { return "cpu"; }
+
+ private:
+  Backend* pinned_for_;
 };
 
 class MetaBackend : public Backend {
@@ -117,7 +123,7 @@ class MetaBackend : public Backend {
 std::unique_ptr<Backend> make_backend(const RuntimeOptions& options) {
   switch (options.kind) {
     case DeviceKind::cpu:
-      return std::make_unique<CpuBackend>();
+      return std::make_unique<CpuBackend>(options.pinned_for);
     case DeviceKind::meta:
       return std::make_unique<MetaBackend>(options.meta_bytes);
     case DeviceKind::cuda:
@@ -142,6 +148,8 @@ bool cuda_available(std::string* why) {
 std::shared_ptr<void> Backend::host_buffer(int64_t bytes) {
   return {std::aligned_alloc(Allocator::kGranule, round_up(bytes, Allocator::kGranule)), std::free};
 }
+
+std::unique_ptr<MemorySource> Backend::pinned_source() { return std::make_unique<HeapSource>(); }
 
 Runtime::Runtime(const RuntimeOptions& options)
     : options_(options),

@@ -11,6 +11,7 @@
 #include <typeindex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/memory.h"
 #include "core/thread_pool.h"
@@ -39,6 +40,7 @@ enum class StreamName : uint8_t {
 inline constexpr int kNumStreams = 11;
 
 class Runtime;
+class Storage;
 
 // A point on a stream that another stream can wait for. Cross-stream use of a tensor passes one.
 struct Fence {
@@ -90,6 +92,8 @@ class Backend {
   virtual void attach_thread() {}
   // Host memory that the device copies from and to without the host waiting (pinned on cuda).
   virtual std::shared_ptr<void> host_buffer(int64_t bytes);
+  // The same as a source for an allocator of the host (core/host_side.h).
+  virtual std::unique_ptr<MemorySource> pinned_source();
   virtual void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_to_host(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_within(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
@@ -126,8 +130,9 @@ struct RuntimeOptions {
   int64_t meta_bytes = 0;               // that a meta device has; 0: no end of them
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
-  bool deterministic = false;  // cuda: only kernels with a fixed order of additions
-  std::string gemm_table;      // cuda: file of `phalanx tune`; empty: the user's, "none"
+  bool deterministic = false;     // cuda: only kernels with a fixed order of additions
+  std::string gemm_table;         // cuda: file of `phalanx tune`; empty: the user's; "none"
+  Backend* pinned_for = nullptr;  // cpu only: memory that this device copies from and to
 };
 
 class Runtime {
@@ -142,6 +147,7 @@ class Runtime {
   DeviceKind target() const { return kind() == DeviceKind::meta ? options_.target : kind(); }
   bool deterministic() const { return options_.deterministic; }
   const RuntimeOptions& options() const { return options_; }
+  int host_threads() const { return options_.threads; }  // that the options grant this rank
   std::string description() const { return backend_->description(); }
 
   Allocator& allocator() { return *allocator_; }
@@ -153,6 +159,8 @@ class Runtime {
   bool grad_enabled() const { return grad_enabled_; }
   Purpose purpose() const { return purpose_; }
   uint64_t next_node_order() { return next_order_++; }
+  // Where new storages are noted down, if anybody wants to know of them (StorageWatch).
+  std::vector<std::weak_ptr<Storage>>* made_storages() const { return made_storages_; }
 
   void count(const Cost& cost) {
     cost_.flops += cost.flops;
@@ -169,10 +177,17 @@ class Runtime {
     if (!slot) slot = std::shared_ptr<void>(std::make_shared<T>(*this));
     return *static_cast<T*>(slot.get());
   }
+  // The same if somebody made it; else null.
+  template <class T>
+  T* made_extension() {
+    const auto found = extensions_.find(std::type_index(typeid(T)));
+    return found == extensions_.end() ? nullptr : static_cast<T*>(found->second.get());
+  }
 
  private:
   friend class GradMode;
   friend class PurposeScope;
+  friend class StorageWatch;
   RuntimeOptions options_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Allocator> allocator_;
@@ -180,6 +195,7 @@ class Runtime {
   std::unordered_map<std::type_index, std::shared_ptr<void>> extensions_;
   bool grad_enabled_ = true;
   Purpose purpose_ = Purpose::activations;
+  std::vector<std::weak_ptr<Storage>>* made_storages_ = nullptr;
   uint64_t next_order_ = 0;
   Cost cost_;
   OpTrace* trace_ = nullptr;
@@ -211,6 +227,20 @@ class PurposeScope {
  private:
   Runtime& runtime_;
   Purpose before_;
+};
+
+// Within its scope, storages that are made are noted down in `made`.
+class StorageWatch {
+ public:
+  StorageWatch(Runtime& runtime, std::vector<std::weak_ptr<Storage>>& made)
+      : runtime_(runtime), before_(std::exchange(runtime.made_storages_, &made)) {}
+  ~StorageWatch() { runtime_.made_storages_ = before_; }
+  StorageWatch(const StorageWatch&) = delete;
+  StorageWatch& operator=(const StorageWatch&) = delete;
+
+ private:
+  Runtime& runtime_;
+  std::vector<std::weak_ptr<Storage>>* before_;
 };
 
 #ifdef PHX_HAVE_CUDA

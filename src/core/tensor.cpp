@@ -10,7 +10,21 @@ Storage::Storage(Runtime& runtime, int64_t bytes, Purpose purpose, StreamName st
     : runtime_(runtime),
       block_(runtime.allocator().allocate(bytes, purpose, static_cast<uint8_t>(stream))) {}
 
-Storage::~Storage() { runtime_.allocator().release(block_); }
+Storage::~Storage() {
+  if (resident_) runtime_.allocator().release(block_);
+}
+
+void Storage::give_back() {
+  PHX_ASSERT(resident_, "memory is given back twice");
+  runtime_.allocator().release(block_);
+  resident_ = false;
+}
+
+void Storage::take_again() {
+  PHX_ASSERT(!resident_, "memory is taken that was not given back");
+  block_ = runtime_.allocator().allocate(block_.bytes, block_.purpose, block_.stream);
+  resident_ = true;
+}
 
 Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset_bytes, const Shape& shape,
                DType dtype)
@@ -21,6 +35,7 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset_bytes, const Sha
 void* Tensor::raw() const {
   PHX_ASSERT(defined(), "an undefined tensor is read");
   PHX_ASSERT(device().kind() != DeviceKind::meta, "a meta tensor has no data");
+  PHX_ASSERT(storage_->resident(), "a tensor is used while its bytes are in host memory");
   return static_cast<char*>(storage_->data()) + offset_;
 }
 
@@ -64,8 +79,10 @@ Tensor Tensor::detach() const {
 
 Tensor empty(const Shape& shape, DType dtype, Device device, Purpose purpose) {
   const int64_t bytes = shape.numel() * size_of(dtype);
-  return Tensor(std::make_shared<Storage>(device.runtime(), bytes, purpose, StreamName::compute), 0,
-                shape, dtype);
+  Runtime& runtime = device.runtime();
+  const auto storage = std::make_shared<Storage>(runtime, bytes, purpose, StreamName::compute);
+  if (runtime.made_storages() != nullptr) runtime.made_storages()->push_back(storage);
+  return Tensor(storage, 0, shape, dtype);
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {

@@ -25,11 +25,19 @@ class Storage {
 
   void* data() const { return block_.data; }
   int64_t bytes() const { return block_.bytes; }
+  Purpose purpose() const { return block_.purpose; }
   Runtime& runtime() const { return runtime_; }
+
+  // Its memory is given back, and later there is new memory for the same tensors, to be filled by
+  // whoever kept the bytes (core/layer_offload.h). In between nobody may read or write them.
+  void give_back();
+  void take_again();
+  bool resident() const { return resident_; }
 
  private:
   Runtime& runtime_;
   Block block_;
+  bool resident_ = true;
 };
 
 class Tensor {
@@ -63,6 +71,7 @@ class Tensor {
   // Whether nobody else holds this storage, so that it may be overwritten.
   bool sole_owner() const { return storage_.use_count() == 1; }
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
 
   // --- autograd, see core/autograd.h
   const std::shared_ptr<Node>& node() const { return node_; }

@@ -12,11 +12,14 @@ void adamw(const Tensor& grad, const Tensor& scalars, const AdamWOptions& option
             m.numel(), ", v ", v.numel(), master.defined() ? ", the master " : "",
             master.defined() ? str_cat(master.numel()) : "");
   const DType acc = acc_dtype(weight.dtype());
-  PHX_CHECK(m.dtype() == acc && v.dtype() == acc && is_float(grad.dtype()) &&
+  const auto fits = [&](DType moment) {
+    return moment == acc || (moment == DType::bf16 && acc == DType::f32);
+  };
+  PHX_CHECK(fits(m.dtype()) && fits(v.dtype()) && is_float(grad.dtype()) &&
                 acc_dtype(grad.dtype()) == acc,
             "adamw: a weight of ", weight.dtype(), " has moments of ", acc,
-            " and a gradient no wider than it; they are ", m.dtype(), ", ", v.dtype(), " and ",
-            grad.dtype());
+            acc == DType::f32 ? " or bf16" : "", " and a gradient no wider than ", acc,
+            "; they are ", m.dtype(), ", ", v.dtype(), " and ", grad.dtype());
   const bool own = !master.defined() && weight.dtype() == acc;
   const bool separate =
       master.defined() && master.dtype() == DType::f32 && size_of(weight.dtype()) == 2;

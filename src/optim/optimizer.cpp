@@ -4,6 +4,7 @@
 #include "kernels/clip_factor.h"
 #include "kernels/elementwise.h"
 #include "kernels/sums.h"
+#include "optim/adamw_options.h"
 
 namespace phx {
 
@@ -16,37 +17,31 @@ Tensor part(const Tensor& flat, const FlatRange& range) {
 }  // namespace
 
 Optimizer::Optimizer(ParameterStore& store, const OptimizerConfig& config,
-                     std::vector<FlatRange> owned)
-    : store_(store), config_(config), owned_(std::move(owned)) {
+                     std::vector<FlatRange> owned, uint64_t seed)
+    : store_(store), config_(config), seed_(seed) {
   PHX_CHECK(config.optimizer == OptimizerKind::adam, "only --optimizer adam is in this build");
-  if (owned_.empty()) owned_ = {store.all()};
-  int64_t size = 0;
-  for (const FlatRange& range : owned_) size += range.count;
-  const Tensor& weights = store.weights();
-  const auto zero_state = [&](DType dtype) {
-    Tensor state = empty({size}, dtype, weights.device(), Purpose::optimizer);
-    set_zero(state);
-    return state;
-  };
-  const DType acc = acc_dtype(weights.dtype());
-  exp_avg_ = zero_state(acc);
-  exp_avg_sq_ = zero_state(acc);
-  if (weights.dtype() == DType::bf16) master_ = zero_state(DType::u16);
-  if (weights.dtype() == DType::f16) master_ = zero_state(DType::f32);
+  if (owned.empty()) owned = {store.all()};
+  for (const FlatRange& range : owned) owned_elements_ += range.count;
+  SplitRanges parts =
+      split(owned, config.optimizer_cpu_offload ? config.optimizer_offload_fraction : 0.0);
+  if (!parts.first.empty()) on_host_.emplace(store, config, std::move(parts.first), seed);
+  if (parts.rest.empty()) return;
+  on_device_.emplace(std::move(parts.rest), store, config, store.weights().device());
+  set_zero(on_device_->exp_avg);
+  set_zero(on_device_->exp_avg_sq);
   masters_from_weights();
 }
 
 void Optimizer::masters_from_weights() {
-  if (!master_.defined()) return;
-  if (master_.dtype() == DType::u16) {
-    set_zero(master_);  // the master is the weight, nothing remains
+  if (on_host_) on_host_->masters_from_weights();
+  if (!on_device_ || !on_device_->master.defined()) return;
+  if (on_device_->master.dtype() == DType::u16) {
+    set_zero(on_device_->master);  // the master is the weight, nothing remains
     return;
   }
-  int64_t at = 0;
-  for (const FlatRange& range : owned_) {
-    Tensor master = part(master_, {at, range.count});
-    kernels::cast(part(store_.weights(), range), master);
-    at += range.count;
+  for (const SharePiece& piece : on_device_->pieces(store_.runs())) {
+    Tensor master = part(on_device_->master, piece.of_states);
+    kernels::cast(part(store_.weights(), piece.of_store), master);
   }
 }
 
@@ -54,7 +49,7 @@ void Optimizer::sum_squares(StepScalars& scalars, std::span<const FlatRange> ran
   Tensor slot = scalars.slot(Slot::sum_squares);
   if (ranges.empty()) set_zero(slot);
   // As large on every rank, whatever it counts: ranks of one stage allocate alike.
-  const Tensor workspace = kernels::sum_workspace(exp_avg_.numel(), slot.device());
+  const Tensor workspace = kernels::sum_workspace(owned_elements_, slot.device());
   float beta = 0.f;
   for (const FlatRange& range : ranges) {
     kernels::sum_of_squares(part(store_.gradients(), range), workspace, {slot, beta});
@@ -62,34 +57,36 @@ void Optimizer::sum_squares(StepScalars& scalars, std::span<const FlatRange> ran
   }
 }
 
-void Optimizer::update(StepScalars& scalars, bool sticky) {
-  kernels::clip_factor(scalars.tensor(), {.max_norm = config_.clip_grad, .sticky = sticky});
-  int64_t at = 0;  // of the owned range in the states
-  for (const FlatRange& owned : owned_) {
-    for (const FlatRun& run : store_.runs()) {
-      const FlatRange of_run{run.offset, run.count};
-      for (const FlatRange& range : intersection({&owned, 1}, {&of_run, 1})) {
-        const FlatRange of_state{at + range.offset - owned.offset, range.count};
-        kernels::adamw(part(store_.gradients(), range), scalars.tensor(),
-                       {.beta1 = config_.adam_beta1,
-                        .beta2 = config_.adam_beta2,
-                        .eps = config_.adam_eps,
-                        .decay = run.decays ? 1.0 : 0.0,
-                        .lr = run.decoupled ? Slot::decoupled_lr : Slot::lr},
-                       {.weight = part(store_.weights(), range),
-                        .master = master_.defined() ? part(master_, of_state) : Tensor(),
-                        .m = part(exp_avg_, of_state),
-                        .v = part(exp_avg_sq_, of_state)});
-      }
-    }
-    at += owned.count;
+void Optimizer::update_on_device(StepScalars& scalars) {
+  for (const SharePiece& piece : on_device_->pieces(store_.runs())) {
+    const Tensor& master = on_device_->master;
+    kernels::adamw(part(store_.gradients(), piece.of_store), scalars.tensor(),
+                   adamw_options(config_, piece, seed_),
+                   {.weight = part(store_.weights(), piece.of_store),
+                    .master = master.defined() ? part(master, piece.of_states) : Tensor(),
+                    .m = part(on_device_->exp_avg, piece.of_states),
+                    .v = part(on_device_->exp_avg_sq, piece.of_states)});
   }
 }
 
+void Optimizer::update(StepScalars& scalars, bool sticky) {
+  kernels::clip_factor(scalars.tensor(), {.max_norm = config_.clip_grad, .sticky = sticky});
+  if (on_host_) on_host_->begin(scalars);
+  if (on_device_) update_on_device(scalars);  // while the host's share travels
+  if (on_host_) on_host_->finish();
+}
+
 std::vector<OptimizerState> Optimizer::states() const {
-  std::vector<OptimizerState> states = {{"exp_avg", exp_avg_}, {"exp_avg_sq", exp_avg_sq_}};
-  if (master_.defined())
-    states.push_back({master_.dtype() == DType::u16 ? "master_remainder" : "master", master_});
+  std::vector<OptimizerState> states;
+  const auto add = [&](const char* name, Tensor StateShare::*state) {
+    if (on_host_) states.push_back({name, on_host_->share().*state, on_host_->share().ranges});
+    if (on_device_) states.push_back({name, (*on_device_).*state, on_device_->ranges});
+  };
+  add("exp_avg", &StateShare::exp_avg);
+  add("exp_avg_sq", &StateShare::exp_avg_sq);
+  const DType weights = store_.weights().dtype();
+  if (weights == DType::bf16) add("master_remainder", &StateShare::master);
+  if (weights == DType::f16) add("master", &StateShare::master);
   return states;
 }
 

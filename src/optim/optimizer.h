@@ -1,28 +1,33 @@
 // AdamW over the store's flat buffers: gradient norm, clipping and update, all enqueued without a
 // word from the host. Weights of 16 bits keep an f32 master: for bf16 only the 16 bits that the
-// weight lacks.
+// weight lacks. With --optimizer-cpu-offload a fraction of the states lies in host memory, and the
+// CPU updates their parameters (optim/host_update.h).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/step_scalars.h"
 #include "nn/parameter_store.h"
+#include "optim/host_update.h"
 #include "optim/optimizer_config.h"
+#include "optim/state_share.h"
 
 namespace phx {
 
-// A flat buffer beside the weights that belongs into a checkpoint: of the owned ranges.
+// A flat buffer beside the weights that belongs into a checkpoint.
 struct OptimizerState {
   const char* name;  // "exp_avg"
   Tensor flat;
+  std::vector<FlatRange> ranges;  // of the store, which it holds end to end
 };
 
 class Optimizer {
  public:
   // `owned`: what this rank updates and keeps state for, in order; the others' weights come from
-  // their ranks. Empty: all.
-  Optimizer(ParameterStore& store, const OptimizerConfig& config,
-            std::vector<FlatRange> owned = {});
+  // their ranks. Empty: all. `seed`: of 16-bit moments, which are rounded at random.
+  Optimizer(ParameterStore& store, const OptimizerConfig& config, std::vector<FlatRange> owned = {},
+            uint64_t seed = 0);
 
   // The sum of squares of the gradients in `ranges` into its slot.
   void sum_squares(StepScalars& scalars, std::span<const FlatRange> ranges);
@@ -32,16 +37,20 @@ class Optimizer {
   // too, until the host has reacted.
   void update(StepScalars& scalars, bool sticky);
 
+  // By name; where a state lies in two memories, first the host's part, then the device's.
   std::vector<OptimizerState> states() const;
   // Masters that follow from weights loaded without optimizer state: the weights themselves.
   void masters_from_weights();
 
  private:
+  void update_on_device(StepScalars& scalars);
+
   ParameterStore& store_;
   OptimizerConfig config_;
-  std::vector<FlatRange> owned_;
-  Tensor exp_avg_, exp_avg_sq_;  // of the owned ranges, end to end
-  Tensor master_;  // f32 for f16, the u16 remainder for bf16, undefined for f32 and f64
+  uint64_t seed_;
+  int64_t owned_elements_ = 0;
+  std::optional<HostUpdate> on_host_;  // the first part of what is owned
+  std::optional<StateShare> on_device_;
 };
 
 }  // namespace phx

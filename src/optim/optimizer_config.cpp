@@ -83,6 +83,21 @@ void check_one_warmup(const OptionSet& options, Problems& problems) {
   }
 }
 
+// 16 bits beside weights that have more would be their weakest link, and proofs are in fp64.
+void check_state_types(const OptionSet& options, Problems& problems) {
+  for (const char* name : {"main-grads-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
+    if (choice(options, name) == "fp32") continue;
+    const std::string flag = str_cat("--", name);
+    if (!options.active("use-precision-aware-optimizer"))
+      problems.push_back({ProblemKind::rule, flag,
+                          shown(options, name) + " requires --use-precision-aware-optimizer",
+                          "add it"});
+    if (options.find("bf16") != nullptr && !options.active("bf16"))
+      problems.push_back({ProblemKind::rule, flag,
+                          shown(options, name) + " goes with weights in bf16", "add --bf16"});
+  }
+}
+
 }  // namespace
 
 std::vector<Rule> optimizer_rules() {
@@ -98,6 +113,13 @@ std::vector<Rule> optimizer_rules() {
       {"--start-weight-decay and --end-weight-decay go with a style that changes",
        check_weight_decay},
       at_most("min-loss-scale", "initial-loss-scale"),
+      {"16-bit gradients and moments go with --use-precision-aware-optimizer and --bf16",
+       check_state_types},
+      requires_option("optimizer-cpu-offload", "use-precision-aware-optimizer",
+                      "the CPU updates weights from gradients and states as they are kept"),
+      requires_option("optimizer-offload-fraction", "optimizer-cpu-offload", "it says how much"),
+      requires_option("overlap-cpu-optimizer-d2h-h2d", "optimizer-cpu-offload",
+                      "otherwise nothing is copied"),
   };
 }
 

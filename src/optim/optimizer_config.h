@@ -31,6 +31,10 @@ constexpr auto option_names(WsdDecayStyle) {
 enum class WeightDecayStyle { constant, linear, cosine };
 constexpr auto option_names(WeightDecayStyle) { return std::array{"constant", "linear", "cosine"}; }
 
+// How main gradients and moments are kept.
+enum class StateDType { fp32, bf16 };
+constexpr auto option_names(StateDType) { return std::array{"fp32", "bf16"}; }
+
 struct OptimizerConfig {
   OptimizerKind optimizer = OptimizerKind::adam;
   std::optional<double> lr;
@@ -60,6 +64,16 @@ struct OptimizerConfig {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
+
+  bool use_precision_aware_optimizer = false;
+  StateDType main_grads_dtype = StateDType::fp32;
+  StateDType exp_avg_dtype = StateDType::fp32;
+  StateDType exp_avg_sq_dtype = StateDType::fp32;
+  bool optimizer_cpu_offload = false;
+  double optimizer_offload_fraction = 1.0;
+  bool overlap_cpu_optimizer_d2h_h2d = false;
+  // 64 MiB of bf16 are a millisecond on the bus: long against the start of a copy.
+  int64_t optimizer_offload_chunk = int64_t{32} << 20;
 
   std::optional<double> loss_scale;
   double initial_loss_scale = 4294967296.0;  // 2^32
@@ -129,6 +143,26 @@ struct OptimizerConfig {
     field("adam-beta1", adam_beta1, "Adam: memory of the gradient", FractionBelowOne{});
     field("adam-beta2", adam_beta2, "Adam: memory of its square", FractionBelowOne{});
     field("adam-eps", adam_eps, "Adam: added to the denominator", Positive{});
+
+    field("use-precision-aware-optimizer", use_precision_aware_optimizer,
+          "main gradients and moments may have 16 bits");
+    const char* range = "it is too small for squares of gradients; bf16 has fp32's range";
+    const char* eight = "moments of 8 bits are not in this build";
+    field("main-grads-dtype", main_grads_dtype,
+          "main gradients: what backwards add to and ranks sum");
+    field("exp-avg-dtype", exp_avg_dtype, "Adam's memory of the gradient; bf16 rounds at random",
+          Refuses{{{"fp16", range}, {"fp8", eight}}});
+    field("exp-avg-sq-dtype", exp_avg_sq_dtype,
+          "Adam's memory of its square; bf16 rounds at random",
+          Refuses{{{"fp16", range}, {"fp8", eight}}});
+    field("optimizer-cpu-offload", optimizer_cpu_offload,
+          "keep masters and moments in host memory; the CPU updates the weights");
+    field("optimizer-offload-fraction", optimizer_offload_fraction,
+          "share of the parameters for which that is done", InRange{0, 1});
+    field("overlap-cpu-optimizer-d2h-h2d", overlap_cpu_optimizer_d2h_h2d,
+          "copy gradients and weights while others are updated");
+    field("optimizer-offload-chunk", optimizer_offload_chunk,
+          "elements that are copied and updated at a time", Positive{}, Own{});
 
     field("loss-scale", loss_scale, "fp16: fixed factor on the loss", Positive{},
           DefaultIs{"dynamic"});

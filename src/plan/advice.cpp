@@ -43,6 +43,36 @@ std::optional<Remedy> recompute(const RunConfig& config, int world) {
   train.recompute_method = RecomputeMethod::uniform;
   train.recompute_num_layers = 1;
   train.recompute_modules.clear();
+  train.cpu_offloading_num_layers = 0;  // a layer that is computed again keeps nothing
+  return remedy;
+}
+
+bool has_narrow_states(const OptimizerConfig& optim) {
+  return optim.main_grads_dtype == StateDType::bf16 && optim.exp_avg_dtype == StateDType::bf16 &&
+         optim.exp_avg_sq_dtype == StateDType::bf16;
+}
+
+std::optional<Remedy> narrow_states(const RunConfig& config, int world) {
+  if (!config.train.bf16 || has_narrow_states(config.optim)) return std::nullopt;
+  Remedy remedy{
+      "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 "
+      "--exp-avg-sq-dtype bf16",
+      config, world};
+  OptimizerConfig& optim = remedy.config.optim;
+  optim.use_precision_aware_optimizer = true;
+  optim.main_grads_dtype = optim.exp_avg_dtype = optim.exp_avg_sq_dtype = StateDType::bf16;
+  return remedy;
+}
+
+std::optional<Remedy> offloaded_optimizer(const RunConfig& config, int world) {
+  if (config.optim.optimizer_cpu_offload) return std::nullopt;
+  Remedy remedy{
+      "--use-precision-aware-optimizer --optimizer-cpu-offload "
+      "--overlap-cpu-optimizer-d2h-h2d",
+      config, world};
+  OptimizerConfig& optim = remedy.config.optim;
+  optim.use_precision_aware_optimizer = optim.optimizer_cpu_offload = true;
+  optim.overlap_cpu_optimizer_d2h_h2d = true;
   return remedy;
 }
 
@@ -79,8 +109,9 @@ std::optional<Remedy> more_pipeline(const RunConfig& config, int world) {
 }
 
 using MakeRemedy = std::optional<Remedy> (*)(const RunConfig&, int);
-constexpr MakeRemedy kOnTheSameRanks[] = {distributed_optimizer, sequence_parallel, recompute,
-                                          smaller_micro_batch};
+constexpr MakeRemedy kOnTheSameRanks[] = {
+    distributed_optimizer, sequence_parallel,   recompute,
+    narrow_states,         offloaded_optimizer, smaller_micro_batch};
 constexpr MakeRemedy kMoreCuts[] = {more_tensor_parallel, more_pipeline};
 
 class Tryer {

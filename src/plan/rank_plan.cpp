@@ -39,6 +39,7 @@ RankPlan plan_rank(const RunConfig& config, int world, int rank, const PlanOptio
                  .bytes = runtime.cost().bytes - before.bytes};
   }
   plan.memory = runtime.allocator().report();
+  plan.host = host_memory(runtime);
   plan.traffic = ranks.traffic();
   plan.divergence = runtime.allocator().last_divergence();
   return plan;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "comm/meta_world.h"
+#include "core/host_side.h"
 #include "core/runtime.h"
 #include "train/session.h"
 
@@ -21,6 +22,7 @@ struct RankPlan {
   // When steps replay their arena. `peak_reserved` includes the first steps, which run from the
   // allocator's cache.
   MemoryReport memory;
+  HostMemory host;  // of offloaded optimizer state and activations
   // Of one steady step.
   Cost cost;
   TrafficByGroup traffic;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "train/memory_table.h"
 #include "train/num_parameters.h"
 
 namespace phx {
@@ -120,6 +121,13 @@ std::string memory_of_ranks(const RunPlan& plan, ByteUnits units) {
       aligned(rows, 3),
       "  total: in use at the peak; arena: what all of a step's own tensors share; taken: "
       "from the device, arena included\n");
+}
+
+std::string host_memory_of_ranks(const RunPlan& plan, ByteUnits units) {
+  const auto taken = [](const RankPlan& rank) { return rank.host.reserved(); };
+  const HostMemory& host = std::ranges::max_element(plan.stages, {}, taken)->host;
+  if (host.reserved() == 0) return "";
+  return host_memory_line(host, [&](int64_t bytes) { return bytes_text(bytes, units); }) + "\n";
 }
 
 std::string communication_of_ranks(const RunPlan& plan, ByteUnits units) {

@@ -24,6 +24,8 @@ std::string stage_label(const StageRange& range);  // "3", "1-14"
 std::string plan_heading(const RunConfig& config, const RunPlan& plan, DeviceKind target);
 // A row for each kind of rank, a column for each purpose.
 std::string memory_of_ranks(const RunPlan& plan, ByteUnits units);
+// What of the largest stage lies in host memory; empty where nothing does.
+std::string host_memory_of_ranks(const RunPlan& plan, ByteUnits units);
 // Bytes sent in a step by group and collective, of the stage that sends most.
 std::string communication_of_ranks(const RunPlan& plan, ByteUnits units);
 std::string flops_of_step(const RunConfig& config, const RunPlan& plan);

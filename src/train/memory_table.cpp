@@ -34,4 +34,18 @@ std::string memory_table(const MemoryReport& report) {
   return text;
 }
 
+std::string host_memory_line(const HostMemory& host,
+                             const std::function<std::string(int64_t)>& text) {
+  if (host.reserved() == 0) return "";
+  constexpr auto kStates = size_t(Purpose::optimizer), kSaved = size_t(Purpose::activations);
+  std::string parts;
+  const auto add = [&](int64_t bytes, const char* what) {
+    if (bytes > 0) parts += (parts.empty() ? "" : ", ") + text(bytes) + what;
+  };
+  add(host.plain.live[kStates], " of optimizer state");
+  add(host.pinned.live[kStates], " pinned for copies of gradients and weights");
+  add(host.pinned.reserved - host.pinned.live[kStates], " pinned for activations");
+  return "in host memory: " + parts;
+}
+
 }  // namespace phx

@@ -60,8 +60,7 @@ std::vector<FlatState> states_of(const Session& session, bool optimizer) {
   std::vector<FlatState> states = {{"", session.store.weights()}};
   if (!optimizer) return states;
   for (const OptimizerState& state : session.optimizer.states())
-    states.push_back(
-        {str_cat("optimizer.", state.name, "."), state.flat, session.data_parallel.owned()});
+    states.push_back({str_cat("optimizer.", state.name, "."), state.flat, state.ranges});
   return states;
 }
 

@@ -22,18 +22,18 @@ DType model_dtype(Precision precision) {
 
 RecomputePolicy recompute_policy(const TrainConfig& config) {
   RecomputePolicy policy;
+  policy.offloaded_layers = config.cpu_offloading_num_layers;
   if (!config.recompute_granularity) return policy;
   if (*config.recompute_granularity == RecomputeGranularity::full) {
     policy.layers = config.recompute_method == RecomputeMethod::block
                         ? RecomputePolicy::Layers::block
                         : RecomputePolicy::Layers::uniform;
     policy.num_layers = config.recompute_num_layers.value_or(1);
-    return policy;
   }
-  policy.core_attention = config.recompute_core_attention();
   const auto has = [&](const char* module) {
     return std::ranges::find(config.recompute_modules, module) != config.recompute_modules.end();
   };
+  policy.core_attention = has("core_attn") || config.recompute_core_attention();
   policy.mlp = has("mlp");
   policy.norms = has("layernorm");
   policy.activation = has("activation");
@@ -121,7 +121,8 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
       .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
       .bucket_elements = bucket_elements(run.parallel, data_ranks),
       .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks : 1};
-  if (run.parallel.grad_reduce_in_bf16) options.gradients_in = DType::bf16;
+  if (run.parallel.grad_reduce_in_bf16 || run.optim.main_grads_dtype == StateDType::bf16)
+    options.gradients_in = DType::bf16;
   return options;
 }
 
@@ -156,7 +157,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
                     {.shard_optimizer = run.parallel.use_distributed_optimizer,
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
                      .overlap_gather = run.parallel.overlap_param_gather}),
-      optimizer(store, run.optim, data_parallel.owned()),
+      optimizer(store, run.optim, data_parallel.owned(), uint64_t(run.train.seed)),
       stage(models_of(chunks), {message_shape(config, sources, mesh), store.weights().dtype()},
             device),
       step({stage, store, data_parallel, optimizer, mesh, layout}, run.optim,

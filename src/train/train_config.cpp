@@ -72,11 +72,30 @@ void check_recompute(const OptionSet& options, Problems& problems) {
           kind.empty() ? "add it" : "selective recompute has modules instead");
     }
   }
-  if (kind != "selective" && options.active("recompute-modules")) {
+  // Beyond Megatron: whole layers from the start, and modules of the others.
+  const bool by_block = kind == "full" && options.at("recompute-method").get() == "block";
+  if (kind != "selective" && !by_block && options.active("recompute-modules")) {
     add(problems, "recompute-modules",
         shown(options, "recompute-modules") + " needs --recompute-granularity selective",
-        kind.empty() ? "add it" : "full recompute covers every module");
+        kind.empty() ? "add it"
+                     : "full recompute covers every module, but for --recompute-method block those "
+                       "of the layers behind");
   }
+}
+
+void check_offloading(const OptionSet& options, Problems& problems) {
+  const double layers = options.number("cpu-offloading-num-layers").value_or(0);
+  if (layers == 0 && options.active("cpu-offloading"))
+    add(problems, "cpu-offloading", "--cpu-offloading requires --cpu-offloading-num-layers",
+        "the fewer the faster: as many as do not fit");
+  if (layers == 0) return;
+  const nlohmann::json recompute = options.at("recompute-granularity").get();
+  if (recompute == "full")
+    add(problems, "cpu-offloading-num-layers",
+        shown(options, "cpu-offloading-num-layers") +
+            " and --recompute-granularity full exclude each other: a layer that is computed again "
+            "keeps nothing",
+        "use one of them, or --recompute-granularity selective");
 }
 
 void check_batch_schedule(const OptionSet& options, Problems& problems) {
@@ -100,6 +119,7 @@ std::vector<Rule> train_rules() {
       {"--recompute-granularity full goes with a method and a number of layers, selective with "
        "modules",
        check_recompute},
+      {"--cpu-offloading-num-layers excludes --recompute-granularity full", check_offloading},
       requires_option("save", "save-interval", "it says how often"),
       divides("save-interval", "save-retain-interval"),
       requires_option("save-hf-interval", "save", "they are made of its checkpoints"),

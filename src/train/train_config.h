@@ -53,6 +53,10 @@ struct TrainConfig {
   std::optional<int64_t> recompute_num_layers;
   std::vector<std::string> recompute_modules;
 
+  // Activations in host memory.
+  bool cpu_offloading = false;
+  int64_t cpu_offloading_num_layers = 0;
+
   // Evaluation.
   int64_t eval_iters = 100;
   std::optional<int64_t> eval_interval;

@@ -46,16 +46,23 @@ void TrainConfig::each(Field&& field) {
   field("recompute-num-layers", recompute_num_layers,
         "full: layers in a unit (uniform), or layers recomputed (block)", Positive{});
   const char* other_model = "it is part of a model that is not in this build yet";
-  field("recompute-modules", recompute_modules, "selective: what is recomputed",
-        OneOf{{"core_attn", "layernorm", "mlp", "activation"}}, DefaultIs{"core_attn"},
-        Refuses{{{"moe_act", other_model},
-                 {"mla_up_proj", other_model},
-                 {"moe", other_model},
-                 {"shared_experts", other_model},
-                 {"gdn_norm_out", other_model},
-                 {"gdp_in_proj", other_model},
-                 {"gdp_qkv", other_model},
-                 {"mhc", other_model}}});
+  field(
+      "recompute-modules", recompute_modules,
+      "selective: what is recomputed; full by blocks: of the layers that are not, nothing if unset",
+      OneOf{{"core_attn", "layernorm", "mlp", "activation"}}, DefaultIs{"core_attn"},
+      Refuses{{{"moe_act", other_model},
+               {"mla_up_proj", other_model},
+               {"moe", other_model},
+               {"shared_experts", other_model},
+               {"gdn_norm_out", other_model},
+               {"gdp_in_proj", other_model},
+               {"gdp_qkv", other_model},
+               {"mhc", other_model}}});
+
+  field("cpu-offloading", cpu_offloading, "move what layers keep for their backward to host memory",
+        Own{});
+  field("cpu-offloading-num-layers", cpu_offloading_num_layers,
+        "of so many layers, from the first on", NotNegative{});
 
   field("eval-iters", eval_iters, "global batches in one evaluation", NotNegative{});
   field("eval-interval", eval_interval, "iterations between evaluations; without it there are none",

@@ -267,7 +267,10 @@ void Trainer::report() {
 }
 
 void Trainer::say_memory() {
-  terminal_.print(memory_table(session_.store.weights().runtime().allocator().report()));
+  Runtime& runtime = session_.store.weights().runtime();
+  terminal_.print(memory_table(runtime.allocator().report()));
+  const std::string host = host_memory_line(host_memory(runtime), format_bytes);
+  if (!host.empty()) terminal_.print("  " + host);
 }
 
 void Trainer::say_divergence() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/layer_offload.h"
 #include "core/segment.h"
 
 namespace phx {
@@ -36,15 +37,33 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, const Recomp
 }
 
 Tensor TransformerBlock::run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
-                             const ForwardContext& context) {
+                             const ForwardContext& context, const RecomputePolicy& policy) {
   Tensor y = x;
-  for (size_t i = first; i < first + count; ++i) y = layers_[i]->forward(y, rope, context, policy_);
+  for (size_t i = first; i < first + count; ++i) y = layers_[i]->forward(y, rope, context, policy);
   return y;
+}
+
+Tensor TransformerBlock::run_offloaded(Tensor x, const RopeTables& rope,
+                                       const ForwardContext& context) {
+  LayerOffload offload(x.runtime());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto layer = [&](const Tensor& in) {
+      return layers_[i]->forward(in, rope, context, policy_);
+    };
+    x = int64_t(i) < policy_.offloaded_layers ? offload.run(std::move(x), layer)
+                                              : offload.run_kept(std::move(x), layer);
+  }
+  offload.finish();
+  return x;
 }
 
 Tensor TransformerBlock::forward(const Tensor& x, const RopeTables& rope,
                                  const ForwardContext& context) {
   const size_t total = layers_.size();
+  if (policy_.offloaded_layers > 0) {
+    const Tensor y = run_offloaded(x, rope, context);
+    return final_norm_ ? final_norm_->forward(y) : y;
+  }
   const bool uniform = policy_.layers == RecomputePolicy::Layers::uniform;
   const size_t recomputed = policy_.layers == RecomputePolicy::Layers::none ? 0
                             : uniform                                       ? total
@@ -55,10 +74,10 @@ Tensor TransformerBlock::forward(const Tensor& x, const RopeTables& rope,
     const size_t count = std::min(unit, recomputed - first);
     y = recompute(std::span(&y, 1),
                   [this, first, count, &rope, context](std::span<const Tensor> in) {
-                    return std::vector<Tensor>{run(in[0], first, count, rope, context)};
+                    return std::vector<Tensor>{run(in[0], first, count, rope, context, {})};
                   })[0];
   }
-  y = run(y, recomputed, total - recomputed, rope, context);
+  y = run(y, recomputed, total - recomputed, rope, context, policy_);
   return final_norm_ ? final_norm_->forward(y) : y;
 }
 

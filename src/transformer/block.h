@@ -36,7 +36,8 @@ class TransformerBlock : public Module {
 
  private:
   Tensor run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
-             const ForwardContext& context);
+             const ForwardContext& context, const RecomputePolicy& policy);
+  Tensor run_offloaded(Tensor x, const RopeTables& rope, const ForwardContext& context);
 
   RecomputePolicy policy_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;

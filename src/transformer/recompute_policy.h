@@ -1,4 +1,4 @@
-// What is computed again in the backward instead of being kept.
+// What is computed again in the backward instead of being kept, and what is kept elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,13 @@ struct RecomputePolicy {
   // num_layers of each pipeline chunk.
   enum class Layers : uint8_t { none, uniform, block } layers = Layers::none;
   int64_t num_layers = 1;
-  // Parts of every layer.
+  // Parts of every other layer.
   bool core_attention = false;
   bool mlp = false;
   bool norms = false;       // the input of QKV and fc1, from what was normalised
   bool activation = false;  // the input of fc2, from fc1's output
+  // What these many first layers keep waits for the backward in host memory.
+  int64_t offloaded_layers = 0;
 };
 
 }  // namespace phx

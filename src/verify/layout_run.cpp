@@ -79,6 +79,8 @@ RunConfig on_one_rank(const RunConfig& config, int world) {
   one.train.recompute_method = {};
   one.train.recompute_num_layers = {};
   one.train.recompute_modules = {};
+  one.train.cpu_offloading_num_layers = 0;
+  one.optim.optimizer_cpu_offload = false;
   return one;
 }
 

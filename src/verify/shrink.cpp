@@ -123,6 +123,8 @@ void prove_in_doubles(RunConfig& config) {
   config.train.bf16 = config.train.fp16 = false;
   config.train.device = DeviceChoice::cpu;
   config.parallel.grad_reduce_in_bf16 = false;
+  config.optim.main_grads_dtype = StateDType::fp32;  // as wide as the weights, that is
+  config.optim.exp_avg_dtype = config.optim.exp_avg_sq_dtype = StateDType::fp32;
   config.parallel.local_ranks = {};
   config.data = DataConfig{};
   config.data.mock_data = true;

@@ -192,6 +192,20 @@ TEST(AdamW, CanFollowTheDecoupledLearningRate) {
   EXPECT_NEAR(to_values(of.weight)[0], 1.9, 1e-9);
 }
 
+TEST(AdamW, RefusesAMomentOf16BitsOtherThanBf16) {
+  const std::string message = error_of([] {
+    const StepScalars scalars = scalars_of(1, 0.1, 0, 1);
+    AdamWBuffers of{.weight = values({2}, DType::f32),
+                    .master = {},
+                    .m = values({0}, DType::f16),
+                    .v = values({0}, DType::f32)};
+    kernels::adamw(values({6}, DType::f32), scalars.tensor(), {}, of);
+  });
+  EXPECT_EQ(message,
+            "adamw: a weight of f32 has moments of f32 or bf16 and a gradient no wider than f32; "
+            "they are f16, f32 and f32");
+}
+
 TEST(AdamW, RefusesABf16WeightWithoutAMaster) {
   const std::string message = error_of([] {
     const StepScalars scalars = scalars_of(1, 0.1, 0, 1);
@@ -204,6 +218,143 @@ TEST(AdamW, RefusesABf16WeightWithoutAMaster) {
   EXPECT_EQ(message,
             "adamw: a weight of bf16 with no master; it is f32 or f64 with none, bf16 or f16 with "
             "f32, or bf16 with u16");
+}
+
+TEST(AdamW, RoundsUpWithTheProbabilityOfWhatIsCutOff) {
+  // 0x3f804000 lies a quarter of the way from 0x3f80 to 0x3f81: up for the highest quarter of the
+  // random numbers, alike for both signs.
+  const float x = phx::detail::bits_float(0x3f804000u);
+  EXPECT_EQ(kernels::round_at_random(x, 0xbfffu).bits, 0x3f80);
+  EXPECT_EQ(kernels::round_at_random(x, 0xc000u).bits, 0x3f81);
+  EXPECT_EQ(kernels::round_at_random(-x, 0xbfffu).bits, 0xbf80);
+  EXPECT_EQ(kernels::round_at_random(-x, 0xc000u).bits, 0xbf81);
+  EXPECT_EQ(kernels::round_at_random(1.f, 0xffffu).bits, 0x3f80) << "1 is a bf16";
+  EXPECT_EQ(kernels::round_at_random(0.f, 0xffffu).bits, 0);
+  EXPECT_EQ(kernels::round_at_random(INFINITY, 0xffffu).bits, 0x7f80);
+  EXPECT_TRUE(std::isnan(float(kernels::round_at_random(NAN, 0xffffu))));
+}
+
+// A copy with other types of moments, whose values must be representable.
+AdamWBuffers with_moments(const AdamWBuffers& of, DType m, DType v) {
+  const auto copied = [](const Tensor& x, DType dtype) {
+    Tensor y = empty(x.shape(), dtype, x.device());
+    kernels::cast(x, y);
+    return y;
+  };
+  AdamWBuffers result{.weight = empty_like(of.weight),
+                      .master = empty_like(of.master),
+                      .m = copied(of.m, m),
+                      .v = copied(of.v, v)};
+  copy(of.weight, result.weight);
+  copy(of.master, result.master);
+  return result;
+}
+
+TEST(AdamW, A16BitMomentIsThe32BitOneRoundedAtRandom) {
+  const int64_t n = 2051;  // more than one chunk of the kernel, and odd
+  for (const auto& [m, v] : {std::pair{DType::bf16, DType::bf16},
+                             {DType::bf16, DType::f32},
+                             {DType::f32, DType::bf16}}) {
+    AdamWBuffers narrow = with_moments(
+        make_buffers(Kind::remainder, randn({n}, Seed{1}, DType::f32), DType::bf16, test_device()),
+        m, v);
+    for (int t = 1; t <= 4; ++t) {
+      AdamWBuffers wide = with_moments(narrow, DType::f32, DType::f32);
+      const StepScalars scalars = scalars_of(t, 1e-2, 0.1, 1);
+      const Tensor grad = randn({n}, Seed{uint64_t(t)}, DType::bf16);
+      const AdamWOptions options{.seed = 7, .first = 5};
+      kernels::adamw(grad, scalars.tensor(), options, wide);
+      kernels::adamw(grad, scalars.tensor(), options, narrow);
+      EXPECT_EQ(to_values(master_of(narrow)), to_values(master_of(wide)))
+          << "the update sees the moments before they are rounded";
+      const kernels::MomentBits bits(scalars.tensor().data<double>(), options);
+      for (int64_t i = 0; i < n; ++i) {
+        const float m32 = wide.m.data<float>()[i], v32 = wide.v.data<float>()[i];
+        if (m == DType::bf16)
+          ASSERT_EQ(narrow.m.data<bf16>()[i].bits,
+                    kernels::round_at_random(m32, bits.at(i) & 0xffff).bits);
+        else
+          ASSERT_EQ(narrow.m.data<float>()[i], m32);
+        if (v == DType::bf16)
+          ASSERT_EQ(narrow.v.data<bf16>()[i].bits,
+                    kernels::round_at_random(v32, bits.at(i) >> 16).bits);
+        else
+          ASSERT_EQ(narrow.v.data<float>()[i], v32);
+      }
+    }
+  }
+}
+
+TEST(AdamW, A16BitSquareFallsAsItShouldWhenGradientsEnd) {
+  ASSERT_EQ(float(bf16(0.999f)), 1.f) << "to nearest it would never fall";
+  const int64_t n = 4096;
+  AdamWBuffers of{.weight = zeros({n}, DType::f32, test_device()),
+                  .master = {},
+                  .m = zeros({n}, DType::bf16, test_device()),
+                  .v = values(std::vector<double>(n, 1.0), DType::bf16)};
+  const Tensor grad = zeros({n}, DType::f32, test_device());
+  for (int t = 1; t <= 1000; ++t) {
+    const StepScalars scalars = scalars_of(t, 0, 0, 1);
+    kernels::adamw(grad, scalars.tensor(), {}, of);
+  }
+  double mean = 0;
+  for (const double v : to_values(of.v)) mean += v / n;
+  // One element errs by some units of 2^-9 to 2^-8, say 5%; the mean of 4096 by a 64th of that.
+  EXPECT_NEAR(mean, std::pow(0.999, 1000), 0.01 * std::pow(0.999, 1000));
+}
+
+void expect_pieces_round_alike(Device device) {
+  const auto start = [&] {
+    return with_moments(
+        make_buffers(Kind::remainder, randn({50}, Seed{1}, DType::f32), DType::bf16, device),
+        DType::bf16, DType::bf16);
+  };
+  AdamWBuffers whole = start(), other = start();
+  const Tensor grad = randn({50}, Seed{2}, DType::bf16, device);
+  const StepScalars scalars = scalars_of(1, 0.1, 0.1, 1, device);
+  kernels::adamw(grad, scalars.tensor(), {.first = 100}, whole);
+  for (const auto& [begin, count] : {std::pair{0, 7}, std::pair{7, 43}}) {
+    const AdamWBuffers part{.weight = other.weight.rows(begin, count),
+                            .master = other.master.rows(begin, count),
+                            .m = other.m.rows(begin, count),
+                            .v = other.v.rows(begin, count)};
+    kernels::adamw(grad.rows(begin, count), scalars.tensor(), {.first = 100 + begin}, part);
+  }
+  EXPECT_EQ(to_values(whole.m), to_values(other.m));
+  EXPECT_EQ(to_values(whole.v), to_values(other.v));
+}
+
+TEST(AdamW, RandomRoundingDependsOnTheElementAlone) { expect_pieces_round_alike(test_device()); }
+
+PHX_CUDA_TEST(AdamW, CudaRandomRoundingDependsOnTheElementAlone) {
+  expect_pieces_round_alike(cuda_test_runtime().device());
+}
+
+PHX_CUDA_TEST(AdamW, CudaRounds16BitMomentsAsTheCpuDoes) {
+  const int64_t n = 100'003;
+  const auto start = [&](Device device) {
+    return with_moments(
+        make_buffers(Kind::remainder, randn({n}, Seed{1}, DType::f32), DType::bf16, device),
+        DType::bf16, DType::bf16);
+  };
+  AdamWBuffers cpu = start(test_device()), cuda = start(cuda_test_runtime().device());
+  const Tensor grad = randn({n}, Seed{2}, DType::bf16);
+  for (const auto& [of, device] :
+       {std::pair{&cpu, test_device()}, std::pair{&cuda, cuda_test_runtime().device()}}) {
+    const StepScalars scalars = scalars_of(1, 0.1, 0.1, 0.3, device);
+    kernels::adamw(to_device(grad, device), scalars.tensor(), {.seed = 3}, *of);
+  }
+  // The f32 before may differ in its last bit (a fused multiply-add): that moves the rounding of
+  // one in 65536, by one unit.
+  for (const auto& [a, b] : {std::pair{to_values(cpu.m), to_values(cuda.m)},
+                             std::pair{to_values(cpu.v), to_values(cuda.v)}}) {
+    int64_t different = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      different += a[i] != b[i];
+      ASSERT_NEAR(a[i], b[i], 0x1p-7 * std::abs(a[i]));
+    }
+    EXPECT_LT(different, n / 1000);
+  }
 }
 
 PHX_CUDA_TEST(AdamW, CudaFollowsAPlainReferenceInEveryLayout) {

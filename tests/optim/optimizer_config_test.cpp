@@ -54,6 +54,25 @@ TEST(OptimizerConfig, TheSecondLearningRateIsOfTheTwoMatricesOfTheVocabulary) {
   EXPECT_FALSE(OptimizerConfig::is_decoupled("decoder.layers.0.mlp.linear_fc2.weight"));
 }
 
+TEST(OptimizerConfig, StatesOf16BitsAskForThePrecisionAwareOptimizer) {
+  EXPECT_EQ(problems({"--exp-avg-dtype", "bf16"}),
+            Texts{"--exp-avg-dtype bf16 requires --use-precision-aware-optimizer"});
+  EXPECT_EQ(problems({"--use-precision-aware-optimizer", "--exp-avg-dtype", "bf16",
+                      "--main-grads-dtype", "bf16"}),
+            Texts{});
+  EXPECT_EQ(problems({"--use-precision-aware-optimizer", "--exp-avg-sq-dtype", "fp16"}),
+            Texts{"--exp-avg-sq-dtype fp16: it is too small for squares of gradients; bf16 has "
+                  "fp32's range"});
+}
+
+TEST(OptimizerConfig, OffloadingAsksForThePrecisionAwareOptimizer) {
+  EXPECT_EQ(problems({"--optimizer-cpu-offload"}).size(), 1u);
+  EXPECT_EQ(problems({"--optimizer-cpu-offload", "--use-precision-aware-optimizer",
+                      "--optimizer-offload-fraction", "0.5", "--overlap-cpu-optimizer-d2h-h2d"}),
+            Texts{});
+  EXPECT_EQ(problems({"--optimizer-offload-fraction", "0.5"}).size(), 1u);
+}
+
 TEST(OptimizerConfig, WarmUpHasOneLength) {
   EXPECT_EQ(problems({"--lr-warmup-fraction", "0.1", "--lr-warmup-iters", "10"}),
             Texts{"--lr-warmup-fraction 0.1 and --lr-warmup-iters 10 exclude each other: warm-up "

@@ -30,11 +30,16 @@ RunConfig run_of(const LayoutCase& layout) {
   return config;
 }
 
+struct RankMemory {
+  MemoryReport device;
+  HostMemory host;
+};
+
 // The reports of CPU ranks after five steps, the last of them replayed.
-std::vector<MemoryReport> reports_of_ranks(const RunConfig& config, int world) {
+std::vector<RankMemory> reports_of_ranks(const RunConfig& config, int world) {
   const Layout layout = make_layout(config.layout(), world);
   const Sources sources(config);
-  std::vector<MemoryReport> reports(static_cast<size_t>(world));
+  std::vector<RankMemory> reports(static_cast<size_t>(world));
   run_thread_ranks(world, {}, [&](World& ranks) {
     Runtime runtime({.kind = DeviceKind::cpu, .threads = 2});
     const Mesh mesh(ranks, layout.mesh);
@@ -44,7 +49,7 @@ std::vector<MemoryReport> reports_of_ranks(const RunConfig& config, int world) {
       session.step.run(session.train_batches, {.iteration = i + 1, .update = i + 1, .lr = 1e-3});
       session.step.collect();
     }
-    reports[size_t(mesh.rank())] = runtime.allocator().report();
+    reports[size_t(mesh.rank())] = {runtime.allocator().report(), host_memory(runtime)};
   });
   return reports;
 }
@@ -62,24 +67,33 @@ void expect_same(const MemoryReport& real, const MemoryReport& planned) {
   EXPECT_EQ(real.diverged_steps, 0);
 }
 
+bool uses_host(const RunConfig& config) {
+  return config.optim.optimizer_cpu_offload || config.train.cpu_offloading_num_layers > 0;
+}
+
 class PlanOfLayout : public ::testing::TestWithParam<LayoutCase> {};
 
 TEST_P(PlanOfLayout, IsWhatEveryCpuRankTakesToTheByte) {
   const LayoutCase& layout = GetParam();
   const RunConfig config = run_of(layout);
-  const std::vector<MemoryReport> real = reports_of_ranks(config, layout.world);
+  const std::vector<RankMemory> real = reports_of_ranks(config, layout.world);
   const RunPlan plan = plan_run(config, layout.world, {.target = DeviceKind::cpu});
   const RankGrid grid(plan.layout.mesh.sizes, plan.layout.mesh.order);
   for (int rank = 0; rank < layout.world; ++rank) {
     SCOPED_TRACE("rank " + std::to_string(rank));
     const MemoryReport& of_stage = plan.stages[size_t(grid.index(rank, "pp"))].memory;
-    expect_same(real[size_t(rank)], of_stage);
+    const MemoryReport& report = real[size_t(rank)].device;
+    expect_same(report, of_stage);
     EXPECT_EQ(of_stage.arena > 0, config.train.arena);
     // Its own plan also tells how each purpose peaked by itself, and of the first steps.
     const RankPlan own = plan_rank(config, layout.world, rank, {.target = DeviceKind::cpu});
-    expect_same(real[size_t(rank)], own.memory);
-    EXPECT_EQ(real[size_t(rank)].peak, own.memory.peak);
-    EXPECT_EQ(real[size_t(rank)].peak_reserved, own.memory.peak_reserved);
+    expect_same(report, own.memory);
+    EXPECT_EQ(report.peak, own.memory.peak);
+    EXPECT_EQ(report.peak_reserved, own.memory.peak_reserved);
+    const HostMemory& host = real[size_t(rank)].host;
+    EXPECT_EQ(host.reserved() > 0, uses_host(config));
+    expect_same(host.plain, own.host.plain);
+    expect_same(host.pinned, own.host.pinned);
   }
 }
 
@@ -121,6 +135,17 @@ void gpt2(RunConfig& c) {
   c.model.normalization = Normalization::LayerNorm;
   c.model.swiglu = c.model.qk_layernorm = false;
   c.model.add_bias_linear = true;
+}
+
+void narrow(RunConfig& c) {
+  c.train.bf16 = c.optim.use_precision_aware_optimizer = true;
+  c.optim.main_grads_dtype = c.optim.exp_avg_dtype = c.optim.exp_avg_sq_dtype = StateDType::bf16;
+}
+void offloaded(RunConfig& c, double fraction) {
+  c.optim.use_precision_aware_optimizer = c.optim.optimizer_cpu_offload = true;
+  c.optim.optimizer_offload_fraction = fraction;
+  c.optim.overlap_cpu_optimizer_d2h_h2d = true;
+  c.optim.optimizer_offload_chunk = 1000;
 }
 
 const LayoutCase kLayouts[] = {
@@ -218,6 +243,26 @@ const LayoutCase kLayouts[] = {
        tp(c, 2);
        c.parallel.sequence_parallel = true;
        recomputed(c, {"core_attn", "mlp"});
+     }},
+    {"NarrowStates", 1, narrow},
+    {"NarrowStatesSharded", 2,
+     [](RunConfig& c) {
+       narrow(c);
+       overlapped(c);
+     }},
+    {"OffloadedOptimizer", 1, [](RunConfig& c) { offloaded(c, 1); }},
+    {"HalfOffloadedOptimizerSharded", 4,
+     [](RunConfig& c) {
+       narrow(c);
+       tp(c, 2);
+       sharded(c);
+       offloaded(c, 0.5);
+     }},
+    {"OffloadedActivations", 2,
+     [](RunConfig& c) {
+       tp(c, 2);
+       c.parallel.sequence_parallel = true;
+       c.train.cpu_offloading_num_layers = 2;
      }},
     {"Fp64", 4,
      [](RunConfig& c) {

@@ -70,6 +70,9 @@ TEST(Session, RecomputeChangesNoBit) {
   expect_same_bytes(plain, run(with_recompute(RecomputeMethod::block, 2)));
   expect_same_bytes(plain, run(with_selective({"core_attn"})));
   expect_same_bytes(plain, run(with_selective({"core_attn", "mlp"})));
+  RunConfig both = with_recompute(RecomputeMethod::block, 1);
+  both.train.recompute_modules = {"core_attn", "layernorm", "activation"};
+  expect_same_bytes(plain, run(both));
 }
 
 TEST(Session, TheArenaChangesNoBit) {

@@ -59,6 +59,22 @@ TEST(LayoutRun, GrowingBatchesTrainAsOnOneRank) {
   EXPECT_EQ(parity.faults(), std::vector<std::string>{});
 }
 
+TEST(LayoutRun, OffloadedStatesAndActivationsTrainAsOnOneRank) {
+  RunConfig config = two_by_two();
+  config.parallel.sequence_parallel = config.parallel.use_distributed_optimizer = true;
+  config.parallel.overlap_grad_reduce = config.parallel.overlap_param_gather = true;
+  config.parallel.ddp_bucket_size = 3000;
+  config.optim.use_precision_aware_optimizer = config.optim.optimizer_cpu_offload = true;
+  config.optim.overlap_cpu_optimizer_d2h_h2d = true;
+  config.optim.optimizer_offload_fraction = 0.6;
+  config.optim.optimizer_offload_chunk = 1000;
+  config.optim.adam_eps = 1e-6;  // a gradient that is zero but for rounding moves nothing
+  config.train.cpu_offloading_num_layers = 2;
+  const Parity parity = compare(run_layout(config, 4, {.steps = 3}),
+                                run_layout(on_one_rank(config, 4), 1, {.steps = 3}));
+  EXPECT_EQ(parity.faults(), std::vector<std::string>{});
+}
+
 TEST(LayoutRun, GradientsReducedInBf16AreThoseOfOneRankToAFewRoundings) {
   RunConfig config = two_by_two();
   config.train.fp64 = false;

@@ -36,6 +36,8 @@ RunConfig large_run() {
   config.train.micro_batch_size = 1;
   config.train.global_batch_size = 2048;
   config.train.bf16 = true;
+  config.optim.use_precision_aware_optimizer = true;
+  config.optim.exp_avg_sq_dtype = StateDType::bf16;
   config.optim.lr = 1e-4;
   return config;
 }
@@ -58,6 +60,7 @@ TEST(Shrink, KeepsEveryAxisAndSaysWhatItShrank) {
   EXPECT_TRUE(small.config.parallel.sequence_parallel);
   EXPECT_TRUE(small.config.train.fp64);
   EXPECT_FALSE(small.config.train.bf16);
+  EXPECT_EQ(small.config.optim.exp_avg_sq_dtype, StateDType::fp32);
   for (const char* change :
        {"TP 8 -> 2", "PP 8 -> 4", "DP 32 -> 2", "layers 80 -> 4", "heads 64 -> 4",
         "query groups 8 -> 2", "vocabulary 128256 -> 53", "micro-batches a step and rank 64 -> 6"})

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <limits>
 #include <utility>
 
 #include "core/cuda/check.h"
@@ -31,6 +32,28 @@ class CudaSource : public MemorySource {
     PHX_CUDA_CHECK(cudaMemGetInfo(&free, &total));
     return int64_t(free);
   }
+
+ private:
+  int ordinal_;
+};
+
+// Host memory that the GPU copies from and to while the host does other work.
+class PinnedSource : public MemorySource {
+ public:
+  explicit PinnedSource(int ordinal) : ordinal_(ordinal) {}
+  void* allocate(int64_t bytes) override {
+    PHX_CUDA_CHECK(cudaSetDevice(ordinal_));
+    void* data = nullptr;
+    const cudaError_t status = cudaMallocHost(&data, size_t(bytes));
+    if (status == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      return nullptr;
+    }
+    PHX_CUDA_CHECK(status);
+    return data;
+  }
+  void free(void* data, int64_t) override { (void)cudaFreeHost(data); }
+  int64_t available() const override { return std::numeric_limits<int64_t>::max(); }
 
  private:
   int ordinal_;
@@ -82,6 +105,10 @@ class CudaBackend : public Backend {
     void* data = nullptr;
     PHX_CUDA_CHECK(cudaMallocHost(&data, size_t(bytes)));
     return {data, [](void* d) { (void)cudaFreeHost(d); }};
+  }
+
+  std::unique_ptr<MemorySource> pinned_source() override {
+    return std::make_unique<PinnedSource>(ordinal_);
   }
 
   void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) override {

@@ -1,0 +1,20 @@
+// The AdamW call for a piece of a share: one place for the device's and the host's.
+#pragma once
+
+#include "kernels/adamw.h"
+#include "optim/state_share.h"
+
+namespace phx {
+
+inline kernels::AdamWOptions adamw_options(const OptimizerConfig& config, const SharePiece& piece,
+                                           uint64_t seed) {
+  return {.beta1 = config.adam_beta1,
+          .beta2 = config.adam_beta2,
+          .eps = config.adam_eps,
+          .decay = piece.decays ? 1.0 : 0.0,
+          .lr = piece.decoupled ? Slot::decoupled_lr : Slot::lr,
+          .seed = seed,
+          .first = piece.of_store.offset};
+}
+
+}  // namespace phx
