@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "core/philox.h"
 #include "train/memory_table.h"
+#include "random_tokens.h"
 #include "train/session.h"
 
 using namespace phx;
@@ -107,17 +107,6 @@ double mfu(const Case& of, double tokens_per_second) {
   return per_token * tokens_per_second / 989.5e12;
 }
 
-// Text that can be learned would shrink the gradients, and with them the card's power.
-class RandomTokens : public SampleSource {
- public:
-  void sample(int64_t index, std::span<int32_t> out) const override {
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = int32_t(philox4x32(philox_key(1, 0, 0), uint32_t(index), uint32_t(i), 0, 0).x[0] %
-                       kVocab);
-  }
-  std::string description() const override { return "random tokens"; }
-};
-
 void step(Session& session, int64_t i) {
   session.train_batches.load(i * *session.config.train.global_batch_size);
   session.step.run(session.train_batches,
@@ -150,7 +139,7 @@ void run(const Case& of, int steps) {
   const Memory plan = planned(config);
   Runtime runtime({.kind = DeviceKind::cuda, .threads = int(std::thread::hardware_concurrency())});
   Sources sources(config);
-  sources.train = std::make_shared<RandomTokens>();
+  sources.train = std::make_shared<RandomTokens>(kVocab, kSeq);
   Session session(config, sources, runtime.device());
   using Clock = std::chrono::steady_clock;
   Clock::time_point start;

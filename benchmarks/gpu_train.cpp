@@ -16,9 +16,9 @@
 
 #include "base/error.h"
 #include "core/op_trace.h"
-#include "core/philox.h"
 #include "kernels/gemm_tuning.h"
 #include "train/memory_table.h"
+#include "random_tokens.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -74,22 +74,6 @@ double mfu(const Case& of, double tokens_per_second) {
   return per_token * tokens_per_second / 989.5e12;
 }
 
-// Random tokens: text that can be learned would shrink the gradients, and with them the card's
-// power.
-class RandomTokens : public SampleSource {
- public:
-  explicit RandomTokens(int64_t vocab) : vocab_(vocab) {}
-  void sample(int64_t index, std::span<int32_t> out) const override {
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = int32_t(philox4x32(philox_key(1, 0, 0), uint32_t(index), uint32_t(i), 0, 0).x[0] %
-                       vocab_);
-  }
-  std::string description() const override { return "random tokens"; }
-
- private:
-  int64_t vocab_;
-};
-
 struct Settings {
   int steps = 20;
   bool deterministic = false;
@@ -129,7 +113,7 @@ void run(const Case& of, const Settings& settings) {
                    .gemm_table = settings.gemm_table});
   const RunConfig config = config_of(of);
   Sources sources(config);
-  sources.train = std::make_shared<RandomTokens>(of.vocab);
+  sources.train = std::make_shared<RandomTokens>(of.vocab, of.seq);
   Session session(config, sources, runtime.device());
   using Clock = std::chrono::steady_clock;
   Clock::time_point start;
