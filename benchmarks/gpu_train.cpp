@@ -3,8 +3,10 @@
 // x head size) x tokens/s / 989.5e12.
 //
 //   bench_gpu_train [case...] [--steps N] [--deterministic-mode] [--ops]
+//                   [--gemm-table FILE|none] [--tune FILE]
 //
 // Cases: gpt2s llama1b llama8b_8L. --ops: a table of the step's kernels, from three more steps.
+// --tune: writes a table of the fastest algorithms for the products of the cases.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +17,7 @@
 #include "base/error.h"
 #include "core/op_trace.h"
 #include "core/philox.h"
+#include "kernels/gemm_tuning.h"
 #include "train/memory_table.h"
 #include "train/session.h"
 #include "train/trainer.h"
@@ -91,6 +94,7 @@ struct Settings {
   int steps = 20;
   bool deterministic = false;
   bool ops = false;
+  std::string gemm_table, tune;
 };
 
 // Time by kernel; what is left of a step is gaps and what is no kernel (copies, clearing).
@@ -110,9 +114,19 @@ void print_ops(const std::vector<OpRecord>& records, int steps, double step_ms) 
               100 * (step_ms - sum) / step_ms);
 }
 
+void tune(Runtime& runtime, const std::string& file) {
+  kernels::tune_gemms(runtime, file, [](const kernels::TunedGemm& gemm) {
+    std::printf("%-44s %2d candidates  %8.4f -> %8.4f ms  %5.1f -> %5.1f TFLOP/s\n",
+                gemm.problem.c_str(), gemm.candidates, gemm.first_ms, gemm.best_ms,
+                gemm.flops / gemm.first_ms / 1e9, gemm.flops / gemm.best_ms / 1e9);
+  });
+}
+
 void run(const Case& of, const Settings& settings) {
-  const auto [steps, deterministic, ops] = settings;
-  Runtime runtime({.kind = DeviceKind::cuda, .deterministic = deterministic});
+  const int steps = settings.steps;
+  Runtime runtime({.kind = DeviceKind::cuda,
+                   .deterministic = settings.deterministic,
+                   .gemm_table = settings.gemm_table});
   const RunConfig config = config_of(of);
   Sources sources(config);
   sources.train = std::make_shared<RandomTokens>(of.vocab);
@@ -149,7 +163,8 @@ void run(const Case& of, const Settings& settings) {
       of.name, seconds * 1e3, rate, 100 * mfu(of, rate), double(memory.peak_total) / (1 << 30),
       double(memory.reserved) / (1 << 30), static_cast<long long>(memory.replayed_steps), loss);
   std::printf("%s\n", memory_table(memory).c_str());
-  if (!ops) return;
+  if (!settings.tune.empty()) tune(runtime, settings.tune);
+  if (!settings.ops) return;
   drain();
   constexpr int kTraced = 3;
   OpTrace trace(runtime);
@@ -172,6 +187,10 @@ int main(int argc, char** argv) try {
       settings.deterministic = true;
     } else if (std::strcmp(argv[i], "--ops") == 0) {
       settings.ops = true;
+    } else if (std::strcmp(argv[i], "--gemm-table") == 0 && i + 1 < argc) {
+      settings.gemm_table = argv[++i];
+    } else if (std::strcmp(argv[i], "--tune") == 0 && i + 1 < argc) {
+      settings.tune = argv[++i];
     } else {
       names.emplace_back(argv[i]);
     }

@@ -128,6 +128,7 @@ struct RuntimeOptions {
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
   bool deterministic = false;     // cuda: only kernels with a fixed order of additions
+  std::string gemm_table;         // cuda: file of `phalanx tune`; empty: the user's, "none"
   Backend* pinned_for = nullptr;  // cpu only: memory that this device copies from and to
 };
 
@@ -142,7 +143,7 @@ class Runtime {
   DeviceKind kind() const { return options_.kind; }
   DeviceKind target() const { return kind() == DeviceKind::meta ? options_.target : kind(); }
   bool deterministic() const { return options_.deterministic; }
-  int host_threads() const { return options_.threads; }  // that the options grant this rank
+  const RuntimeOptions& options() const { return options_; }
   std::string description() const { return backend_->description(); }
 
   Allocator& allocator() { return *allocator_; }
