@@ -10,7 +10,7 @@ RuntimeOptions host_options(Runtime& device, bool pinned) {
   if (device.kind() == DeviceKind::meta)
     return {.kind = DeviceKind::meta, .target = DeviceKind::cpu};
   return {.kind = DeviceKind::cpu,
-          .threads = pinned ? device.host_threads() : 1,
+          .threads = pinned ? device.options().threads : 1,
           .pinned_for = pinned ? &device.backend() : nullptr};
 }
 
