@@ -215,7 +215,8 @@ TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& 
   OptionSet model;
   model.add("Model", names.model);
   nlohmann::json& values = taken.values;
-  for (const auto& [key, unused] : model.json().items())
+  const nlohmann::json fields = model.json();
+  for (const auto& [key, unused] : fields.items())
     if (kept.contains(key)) values[key] = kept[key];
   for (const char* key : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"})
     if (kept.contains(key)) values[key] = kept[key];
