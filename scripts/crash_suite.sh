@@ -33,8 +33,12 @@ for ((run = 1; run <= runs; run++)); do
   "$phalanx" pretrain "${model[@]}" "${layout[@]}" --train-iters "$iterations" \
     --save "$folder/saves" --load "$folder/saves" >"$folder/log" 2>&1 &
   pid=$!
-  # Beyond the start-up, somewhere in the first saves.
-  sleep "0.$(printf '%03d' $((120 + RANDOM % 500)))"
+  # From the first save on, somewhere in the first few.
+  for ((i = 0; i < 3000; i++)); do
+    if (($(latest) > seen)) || ! kill -0 "$pid" 2>/dev/null; then break; fi
+    sleep 0.01
+  done
+  sleep "0.$(printf '%03d' $((RANDOM % 150)))"
   if kill -9 "$pid" 2>/dev/null; then deaths=$((deaths + 1)); fi
   wait "$pid" 2>/dev/null || true
   if grep -q '^error' "$folder/log"; then

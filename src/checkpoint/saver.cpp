@@ -53,6 +53,7 @@ struct CheckpointSaver::Job {
   CheckpointInfo info;
   Clock::time_point start;
   double stall = 0;
+  bool in_place = false;  // nothing is copied aside
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -96,7 +97,8 @@ CheckpointSaver::~CheckpointSaver() {
   job_->join();
 }
 
-void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info) {
+void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info,
+                            SaveMode mode) {
   wait();
   const Clock::time_point start = Clock::now();
   if (rank() == 0) prepare_checkpoint(options_.folder, iteration, *options_.disk);
@@ -112,22 +114,28 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
                  .seconds = 0,
                  .stall_seconds = 0};
   for (const LocalBox& box : job->boxes) job->report.bytes += box.bytes();
-  if (!job->boxes.empty())
+  const std::set<Runtime*> runtimes = runtimes_of(job->boxes);
+  job->in_place =
+      mode == SaveMode::waiting && std::ranges::all_of(runtimes, [](const Runtime* runtime) {
+        return runtime->kind() == DeviceKind::cpu;
+      });
+  if (!job->in_place)
     ring_->make_room(job->boxes[0].flat.runtime().backend(), job->report.bytes,
                      options_.ring_bytes);
   // Copies come behind what the devices have been told to compute so far.
-  for (Runtime* runtime : runtimes_of(job->boxes))
+  for (Runtime* runtime : runtimes)
     runtime->stream(StreamName::d2h).wait(runtime->stream(StreamName::compute).record());
   job_ = std::move(job);
-  job_->copier = std::thread([this, &job = *job_] {
-    try {
-      copy_boxes(job);
-    } catch (...) {
-      job.fail();
-    }
-    ring_->end();
-    job.set(&Job::copied);
-  });
+  if (!job_->in_place)
+    job_->copier = std::thread([this, &job = *job_] {
+      try {
+        copy_boxes(job);
+      } catch (...) {
+        job.fail();
+      }
+      ring_->end();
+      job.set(&Job::copied);
+    });
   job_->writer = std::thread([this, &job = *job_] {
     try {
       write_shard(job);
@@ -173,22 +181,52 @@ void CheckpointSaver::copy_boxes(Job& job) {
   hand_over();
 }
 
+// Straight from the tensors; rows that are short are put together first, so that writes are large.
+void CheckpointSaver::write_in_place(const Job& job, ShardWriter& shard) {
+  constexpr size_t kShort = 1 << 20, kLarge = 8 << 20;
+  std::vector<std::byte> together;
+  together.reserve(kLarge);
+  const auto flush = [&] {
+    shard.write(together);
+    together.clear();
+  };
+  for (const LocalBox& box : job.boxes) {
+    const int64_t element = size_of(box.info.dtype);
+    const bool dense = box.cols == box.pitch || box.rows == 1;
+    const int64_t rows = dense ? 1 : box.rows;
+    const size_t row_bytes = size_t(box.bytes() / rows);
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto* from =
+          static_cast<const std::byte*>(box.flat.raw()) + (box.offset + row * box.pitch) * element;
+      if (row_bytes >= kShort || together.size() + row_bytes > kLarge) flush();
+      if (row_bytes < kShort) {
+        together.insert(together.end(), from, from + row_bytes);
+        continue;
+      }
+      for (size_t at = 0; at < row_bytes; at += kLarge)
+        shard.write({from + at, std::min(kLarge, row_bytes - at)});
+    }
+  }
+  flush();
+}
+
 void CheckpointSaver::write_shard(Job& job) {
   const Path temporary = temporary_path(options_.folder, job.iteration);
   std::vector<PieceToWrite> pieces;
   for (const LocalBox& box : job.boxes) pieces.push_back({box.name, box.info, box.box});
   ShardWriter shard(temporary, shard_name(rank()), std::move(pieces), *options_.disk);
-  int64_t written = 0;
-  while (auto slot = ring_->take_filled()) {
+  if (job.in_place) {
+    write_in_place(job, shard);
+    job.set(&Job::copied);
+  }
+  while (auto slot = job.in_place ? nullptr : ring_->take_filled()) {
     shard.write(slot->bytes(0, slot->used));
-    written += slot->used;
     ring_->put_empty(std::move(slot));
   }
   {
     const std::lock_guard lock(job.mutex);
     if (job.error || job.stop) return;
   }
-  PHX_ASSERT(written == shard.bytes(), "the copies of a checkpoint are not complete");
   Manifest part = shard.finish();
   part.iteration = job.iteration;
   if (rank() != 0) {

@@ -1,13 +1,14 @@
 // Saves checkpoints of a run, each rank its boxes, in the background.
 //
-//   saver.begin(iteration, boxes, info);   // collective; returns at once
+//   saver.begin(iteration, boxes, info, SaveMode::background);   // collective; returns at once
 //   ..forward and backward of the next step..
 //   saver.wait_for_copies();               // before the next update changes what is being saved
 //   saver.poll();                          // now and then: throws what went wrong in the
 //   background saver.wait();                          // collective: the checkpoint is there
 //
 // One thread copies the boxes into a bounded ring of host memory, another one takes them from there
-// into the rank's file. Rank 0's waits for the parts of all ranks (small files in the temporary
+// into the rank's file; where the caller waits anyway and the memory is the host's, bytes go from
+// where they are. Rank 0's writer waits for the parts of all ranks (small files in the temporary
 // folder, which all ranks share), and commits. One save is under way at a time: begin() waits for
 // the one before. A save that is abandoned, by an error or the destructor, leaves the older
 // checkpoints as they are.
@@ -23,6 +24,8 @@
 #include "comm/communicator.h"
 
 namespace phx {
+
+class ShardWriter;
 
 struct SaverOptions {
   Path folder;
@@ -41,6 +44,11 @@ struct SaveReport {
   double stall_seconds = 0;  // that the caller spent in begin, wait_for_copies and wait
 };
 
+enum class SaveMode {
+  background,  // the caller goes on, up to the next change of what is saved
+  waiting,     // the caller calls wait() next
+};
+
 class CheckpointSaver {
  public:
   explicit CheckpointSaver(SaverOptions options);
@@ -49,7 +57,8 @@ class CheckpointSaver {
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
   // `boxes` of all ranks make every tensor, each element once. `info` is rank 0's.
-  void begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info);
+  void begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info,
+             SaveMode mode = SaveMode::waiting);
   void wait_for_copies();
   // Throws the background's error, which names the file. On rank 0, once for every save: the report
   // when it has been committed.
@@ -62,6 +71,7 @@ class CheckpointSaver {
   struct Job;
   void copy_boxes(Job& job);
   void write_shard(Job& job);
+  static void write_in_place(const Job& job, ShardWriter& shard);
   void commit(Job& job, Manifest manifest);
   void rethrow();
   int rank() const { return options_.world == nullptr ? 0 : options_.world->rank(); }

@@ -311,7 +311,8 @@ void Trainer::save() {
                                 .retain_interval = config_.save_retain_interval,
                                 .disk = &disk_});
   finish_save();
-  saver_->begin(state_.iteration, boxes_to_save(session_), info_to_save(session_, state_));
+  saver_->begin(state_.iteration, boxes_to_save(session_), info_to_save(session_, state_),
+                config_.async_save ? SaveMode::background : SaveMode::waiting);
   last_saved_ = state_.iteration;
   const bool hf = config_.save_hf_interval && state_.iteration % *config_.save_hf_interval == 0;
   if (!config_.async_save || hf) finish_save();
