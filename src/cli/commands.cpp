@@ -18,6 +18,7 @@
 #include "cli/plot_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
+#include "cli/tokenizer_command.h"
 #include "cli/usage_error.h"
 #include "cli/verify_command.h"
 
@@ -53,6 +54,7 @@ std::span<const Command> commands() {
       {"plan", "say what a run will hold, send and compute on any number of ranks", run_plan},
       {"launch", "start the ranks of a run as processes of this machine", run_launch},
       {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
+      {"tokenizer", "encode, decode and show a tokenizer, or train one", run_tokenizer},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"inspect", "look into a checkpoint: tensors, statistics, differences", run_inspect},

@@ -1,0 +1,233 @@
+#include "data/tokenizer/rank_tokenizer.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/format.h"
+#include "data/tokenizer/added_tokens.h"
+#include "data/tokenizer/bpe_model.h"
+#include "data/tokenizer/charsmap.h"
+#include "data/tokenizer/json_fields.h"
+#include "data/tokenizer/regex.h"
+#include "data/tokenizer/unicode.h"
+
+namespace phx {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kMegatronSpecials[] = {"<unk>", "<s>",   "</s>", "<mask>",
+                                                  "<pad>", "<cls>", "<sep>"};
+
+class RankTokenizer final : public Tokenizer {
+ public:
+  RankTokenizer(const std::vector<std::string>& ranks, const RankOptions& options,
+                const std::string& source)
+      : source_(source), words_(known_pattern(options.pattern)) {
+    if (!words_) regex_ = std::make_unique<Regex>(options.pattern, RegexFlavor::rust);
+    const auto first = static_cast<int64_t>(options.specials.size());
+    size_ = options.vocab_size;
+    PHX_CHECK(first < size_, "a vocabulary of ", size_, " has no room for ", first,
+              " special tokens and the bytes");
+    const auto count = static_cast<size_t>(size_ - first);
+    PHX_CHECK(ranks.size() >= count, source, " has ", ranks.size(), " tokens, but ", count,
+              " are needed beside ", first, " special ones for a vocabulary of ", size_,
+              "\n  hint: add --vocab-size ", ranks.size() + options.specials.size());
+    Vocabulary keys;
+    for (size_t i = 0; i < count; ++i) {
+      PHX_CHECK(!ranks[i].empty() && !keys.find(ranks[i]), source, ": the token of rank ", i,
+                " is empty or there already");
+      keys.add(ranks[i], first + static_cast<int64_t>(i));
+    }
+    for (int byte = 0; byte < 256; ++byte) {
+      const char raw = static_cast<char>(byte);
+      PHX_CHECK(keys.find(std::string_view(&raw, 1)), source, ": no token is the byte ", byte);
+    }
+    for (int64_t i = 0; i < first; ++i) {
+      const std::string& text = options.specials[static_cast<size_t>(i)];
+      specials_.add(text, i);
+      if (options.find_specials) {
+        added_.add({.content = text, .id = static_cast<int32_t>(i), .special = true}, text);
+      }
+    }
+    model_ = std::make_unique<BpeModel>(keys, keys, merges_of(ranks, count, keys),
+                                        BpeOptions{.bytes = true, .ignore_merges = true});
+  }
+
+  using Tokenizer::encode;
+  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
+    std::string storage;
+    const std::string_view valid = valid_utf8(text, storage);
+    added_.split(
+        valid,
+        [&](size_t begin, size_t end) { encode_plain(valid.substr(begin, end - begin), ids); },
+        [&](int32_t id) { ids.push_back(id); });
+  }
+
+  std::string decode(std::span<const int32_t> ids) const override {
+    std::string bytes, storage;
+    for (const int32_t id : ids) bytes += token_bytes(id);
+    return std::string(valid_utf8(bytes, storage));
+  }
+  int64_t vocab_size() const override { return size_; }
+  std::optional<int32_t> token_id(std::string_view token) const override {
+    if (const auto id = specials_.find(token)) return id;
+    return model_->vocabulary().find(token);
+  }
+  std::string token_text(int32_t id) const override {
+    std::string storage;
+    return std::string(valid_utf8(token_bytes(id), storage));
+  }
+  std::optional<int32_t> eod() const override { return eos(); }
+  std::optional<int32_t> bos() const override { return specials_.find("<s>"); }
+  std::optional<int32_t> eos() const override { return specials_.find("</s>"); }
+  std::optional<int32_t> pad() const override { return specials_.find("<pad>"); }
+  std::string description() const override {
+    return str_cat("BPE of ", format_thousands(size_), " tokens from ", source_);
+  }
+
+ private:
+  // Any two tokens whose texts together are a token merge into it, by its rank.
+  static std::vector<BpeModel::Merge> merges_of(const std::vector<std::string>& ranks, size_t count,
+                                                const Vocabulary& keys) {
+    std::vector<BpeModel::Merge> merges;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string_view token = ranks[i];
+      for (size_t cut = 1; cut < token.size(); ++cut) {
+        const auto left = keys.find(token.substr(0, cut)), right = keys.find(token.substr(cut));
+        if (!left || !right) continue;
+        merges.push_back({.left = *left,
+                          .right = *right,
+                          .merged = *keys.find(token),
+                          .rank = static_cast<uint32_t>(i)});
+      }
+    }
+    return merges;
+  }
+
+  void encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
+    if (words_) return model_->encode_words(*words_, text, ids);
+    size_t begin, end;
+    for (size_t from = 0; from < text.size() && regex_->find(text, from, begin, end);) {
+      if (end > begin) model_->encode_word(text.substr(begin, end - begin), ids);
+      from = end > begin ? end : end + 1;
+    }
+  }
+
+  const std::string& token_bytes(int32_t id) const {
+    PHX_CHECK(id >= 0 && id < size_, "token ", id, " is not in 0..", size_ - 1, " of ", source_);
+    return specials_.has(id) ? specials_.token(id) : model_->vocabulary().token(id);
+  }
+
+  std::string source_;
+  int64_t size_ = 0;
+  std::optional<WordPattern> words_;
+  std::unique_ptr<const Regex> regex_;
+  std::unique_ptr<const BpeModel> model_;
+  AddedTokens added_;
+  Vocabulary specials_;
+};
+
+// A list of {"rank", "token_bytes"}.
+std::vector<std::string> ranks_of(const Json& list, const std::string& source) {
+  PHX_CHECK(list.is_array(), source, " should hold a list of tokens, but holds ", list.type_name());
+  std::vector<std::string> ranks;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const JsonFields token(list[i], "token");
+    PHX_CHECK(token.number("rank", -1) == static_cast<int64_t>(i), source, ": token ", i,
+              " has the rank ", token.number("rank", -1), ", but ranks should count from 0");
+    ranks.push_back(decode_base64(token.text("token_bytes")));
+  }
+  return ranks;
+}
+
+// Lines of "base64 rank".
+std::vector<std::string> read_rank_lines(const std::string& text, const std::string& source) {
+  std::vector<std::string> ranks;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line(text.data() + begin, end - begin);
+    begin = end + 1;
+    if (line.empty()) continue;
+    const size_t space = line.find(' ');
+    size_t rank = 0;
+    const bool good =
+        space != std::string_view::npos &&
+        std::from_chars(line.data() + space + 1, line.data() + line.size(), rank).ec == std::errc();
+    PHX_CHECK(good && rank == ranks.size(), source, ":", ranks.size() + 1,
+              ": the line should be a token in base64, a space and the rank ", ranks.size());
+    ranks.push_back(decode_base64(line.substr(0, space)));
+  }
+  return ranks;
+}
+
+std::vector<std::string> special_tokens(std::vector<std::string> named, int64_t count) {
+  PHX_CHECK(count >= static_cast<int64_t>(named.size()), "--tiktoken-num-special-tokens ", count,
+            " should be at least ", named.size());
+  for (auto i = static_cast<int64_t>(named.size()); i < count; ++i) {
+    named.push_back(str_cat("<SPECIAL_", i, ">"));
+  }
+  return named;
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> make_rank_tokenizer(const std::vector<std::string>& ranks,
+                                                     const RankOptions& options,
+                                                     const std::string& source) {
+  return std::make_unique<RankTokenizer>(ranks, options, source);
+}
+
+std::unique_ptr<const Tokenizer> load_tiktoken(const std::string& path, const std::string& pattern,
+                                               int64_t num_special_tokens, int64_t vocab_size) {
+  PHX_CHECK(pattern == "v1" || pattern == "v2", "--tiktoken-pattern ", pattern,
+            " should be v1 or v2");
+  const std::string text = read_file(path);
+  const bool json = text.find_first_not_of(" \n\r\t") != std::string::npos &&
+                    text[text.find_first_not_of(" \n\r\t")] == '[';
+  const Json list = json ? Json::parse(text, nullptr, /*allow_exceptions=*/false) : Json();
+  return make_rank_tokenizer(
+      json ? ranks_of(list, path) : read_rank_lines(text, path),
+      {.pattern = pattern_text(pattern == "v1" ? WordPattern::tiktoken_v1 : WordPattern::tekken),
+       .specials = special_tokens({std::begin(kMegatronSpecials), std::end(kMegatronSpecials)},
+                                  num_special_tokens),
+       .vocab_size = vocab_size},
+      path);
+}
+
+bool is_tekken(const std::string& path) {
+  const std::string name = Path(path).filename().string();
+  return name.find("tekken") != std::string::npos && Path(path).extension() == ".json";
+}
+
+std::unique_ptr<const Tokenizer> load_tekken(const std::string& path) {
+  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  PHX_CHECK(json.is_object(), path, " is no JSON object");
+  const JsonFields fields(json, "tekken file");
+  const JsonFields config(fields.object("config"), "tekken config");
+  std::vector<std::string> named = {"<unk>", "<s>", "</s>"};
+  if (!fields.is_null("special_tokens")) {
+    named.clear();
+    for (const Json& special : fields.array("special_tokens")) {
+      named.push_back(JsonFields(special, "special token").text("token_str"));
+    }
+  } else {
+    for (const char* name : {"[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
+                             "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>",
+                             "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
+                             "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"}) {
+      named.emplace_back(name);
+    }
+  }
+  return make_rank_tokenizer(
+      ranks_of(fields.array("vocab"), path),
+      {.pattern = config.text("pattern"),
+       .specials = special_tokens(named, config.number("default_num_special_tokens", 1000)),
+       .vocab_size = config.number("default_vocab_size", 131072),
+       .find_specials = false},  // Mistral writes control tokens as ids, never as text
+      path);
+}
+
+}  // namespace phx
