@@ -174,6 +174,7 @@ void NativeCheckpoint::read_piece(const std::string& name, const TensorInfo& inf
     for (; !into.empty(); ++number) {
       const auto block = into.first(std::min(into.size(), size_t(block_bytes)));
       const int64_t offset = piece.offset + number * block_bytes;
+      bytes_read_ += int64_t(block.size());
       PHX_CHECK(file->read_and_hash(offset, block) == piece.hashes[size_t(number)],
                 file->path().string(), " is damaged: bytes from ", offset, " on, of ", name,
                 ", are not what was written");
