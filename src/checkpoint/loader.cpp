@@ -1,7 +1,7 @@
 #include "checkpoint/loader.h"
 
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 
 #include "base/error.h"
 #include "base/options.h"
@@ -73,32 +73,53 @@ class ChunkReader {
  public:
   ChunkReader(const TensorSource& source, Runtime& runtime) : source_(source), runtime_(runtime) {}
 
-  // Several at a time, each by a thread. On a CPU they go straight into place where they can.
   void read(std::span<const Chunk> chunks) {
-    const size_t together = std::min<size_t>(size_t(runtime_.threads().size()), 4);
-    const bool cpu = runtime_.kind() == DeviceKind::cpu;
-    std::vector<std::vector<std::byte>> buffers(together);
-    for (size_t first = 0; first < chunks.size(); first += together) {
-      const int64_t count = int64_t(std::min(together, chunks.size() - first));
-      runtime_.threads().parallel_for(count, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const Chunk& chunk = chunks[first + size_t(i)];
-          if (cpu && chunk.dense()) {
-            fetch(chunk, {static_cast<std::byte*>(at(chunk)), bytes_of(chunk)});
-            continue;
-          }
-          buffers[size_t(i)].resize(bytes_of(chunk));
-          fetch(chunk, buffers[size_t(i)]);
-          if (cpu) scatter(chunk, buffers[size_t(i)]);
-        }
-      });
-      if (cpu) continue;
-      for (int64_t i = 0; i < count; ++i) scatter(chunks[first + size_t(i)], buffers[size_t(i)]);
-      runtime_.synchronize();  // the buffers are filled anew
+    if (runtime_.kind() == DeviceKind::cpu) {
+      read_into_place(chunks);
+    } else {
+      read_through_buffers(chunks);
     }
   }
 
  private:
+  int64_t readers() const { return std::min(runtime_.threads().size(), 4); }
+
+  // On a CPU. Every thread takes the next chunk when it is done with one: disks are uneven.
+  void read_into_place(std::span<const Chunk> chunks) {
+    std::atomic<size_t> next{0};
+    runtime_.threads().parallel_for(readers(), 1, [&](int64_t begin, int64_t end) {
+      if (begin == end) return;
+      std::vector<std::byte> buffer;
+      for (size_t i = next++; i < chunks.size(); i = next++) {
+        const Chunk& chunk = chunks[i];
+        if (chunk.dense()) {
+          fetch(chunk, {static_cast<std::byte*>(at(chunk)), bytes_of(chunk)});
+        } else {
+          buffer.resize(bytes_of(chunk));
+          fetch(chunk, buffer);
+          scatter(chunk, buffer);
+        }
+      }
+    });
+  }
+
+  // To another device: threads read, this one copies.
+  void read_through_buffers(std::span<const Chunk> chunks) {
+    const size_t together = size_t(readers());
+    std::vector<std::vector<std::byte>> buffers(together);
+    for (size_t first = 0; first < chunks.size(); first += together) {
+      const size_t count = std::min(together, chunks.size() - first);
+      runtime_.threads().parallel_for(int64_t(count), 1, [&](int64_t begin, int64_t end) {
+        for (size_t i = size_t(begin); i < size_t(end); ++i) {
+          buffers[i].resize(bytes_of(chunks[first + i]));
+          fetch(chunks[first + i], buffers[i]);
+        }
+      });
+      for (size_t i = 0; i < count; ++i) scatter(chunks[first + i], buffers[i]);
+      runtime_.synchronize();  // the buffers are filled anew
+    }
+  }
+
   static size_t bytes_of(const Chunk& chunk) {
     return size_t(chunk.numel() * size_of(chunk.box->info.dtype));
   }

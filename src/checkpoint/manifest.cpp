@@ -191,6 +191,18 @@ int64_t piece_bytes(const TensorInfo& info, const Box& box) {
 
 uint64_t xxh3(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
+struct Xxh3::State {
+  XXH3_state_t state;  // has an alignment of its own, which new keeps
+};
+
+Xxh3::Xxh3() : state_(std::make_unique<State>()) { begin(); }
+Xxh3::~Xxh3() = default;
+void Xxh3::begin() { XXH3_64bits_reset(&state_->state); }
+void Xxh3::add(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(&state_->state, bytes.data(), bytes.size());
+}
+uint64_t Xxh3::value() const { return XXH3_64bits_digest(&state_->state); }
+
 std::string Manifest::to_text() const {
   Json files_json = Json::array(), tensors_json = Json::object(), info_json = Json::object();
   for (const ShardFile& file : files)

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,5 +72,19 @@ struct Manifest {
 
 int64_t piece_bytes(const TensorInfo& info, const Box& box);
 uint64_t xxh3(std::span<const std::byte> bytes);
+
+// The same of bytes that come one after the other.
+class Xxh3 {
+ public:
+  Xxh3();
+  ~Xxh3();
+  void begin();
+  void add(std::span<const std::byte> bytes);
+  uint64_t value() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace phx

@@ -32,6 +32,18 @@ class NativeCheckpoint::ShardReader {
                           POSIX_FADV_WILLNEED);
   }
 
+  // In parts that are still in a cache when their checksum is taken.
+  uint64_t read_and_hash(int64_t offset, std::span<std::byte> out) const {
+    constexpr size_t kPart = 256 << 10;
+    Xxh3 hash;
+    for (size_t at = 0; at < out.size(); at += kPart) {
+      const auto part = out.subspan(at, std::min(kPart, out.size() - at));
+      read(offset + int64_t(at), part);
+      hash.add(part);
+    }
+    return hash.value();
+  }
+
   void read(int64_t offset, std::span<std::byte> out) const {
     while (!out.empty()) {
       const ssize_t n = ::pread(file_.get(), out.data(), std::min<size_t>(out.size(), 1 << 30),
@@ -50,9 +62,6 @@ class NativeCheckpoint::ShardReader {
 };
 
 namespace {
-
-// In one go: enough for a disk to be busy, little enough to be in a cache when it is checked.
-constexpr int64_t kReadBytes = 4 << 20;
 
 // The same elements in two row-major boxes, as runs that are contiguous in both.
 struct Run {
@@ -162,17 +171,18 @@ void NativeCheckpoint::read_piece(const std::string& name, const TensorInfo& inf
   // Whole blocks from this one on.
   const auto read_blocks = [&](int64_t number, std::span<std::byte> into) {
     if (file == nullptr) file = &shard(piece.file);
-    file->read(piece.offset + number * block_bytes, into);
     for (; !into.empty(); ++number) {
       const auto block = into.first(std::min(into.size(), size_t(block_bytes)));
-      PHX_CHECK(xxh3(block) == piece.hashes[size_t(number)], file->path().string(),
-                " is damaged: bytes from ", piece.offset + number * block_bytes, " on, of ", name,
+      const int64_t offset = piece.offset + number * block_bytes;
+      bytes_read_ += int64_t(block.size());
+      PHX_CHECK(file->read_and_hash(offset, block) == piece.hashes[size_t(number)],
+                file->path().string(), " is damaged: bytes from ", offset, " on, of ", name,
                 ", are not what was written");
       into = into.subspan(block.size());
     }
   };
   for_common_runs(piece.box, box, [&](const Run& run) {
-    if (run.count * element > kReadBytes) {
+    if (run.count * element > block_bytes) {
       file = &shard(piece.file);
       file->will_read(piece.offset + run.from * element, run.count * element);
     }
@@ -182,8 +192,7 @@ void NativeCheckpoint::read_piece(const std::string& name, const TensorInfo& inf
       const int64_t size = std::min(block_bytes, bytes - begin);
       int64_t count = std::min(left, begin + size - from);
       if (count == size) {  // all of the block goes to one place, and maybe some behind it
-        const int64_t whole = left == bytes - begin ? left : left / block_bytes * block_bytes;
-        count = std::min(whole, std::max(kReadBytes / block_bytes * block_bytes, size));
+        count = left == bytes - begin ? left : left / block_bytes * block_bytes;
         read_blocks(number, out.subspan(size_t(to), size_t(count)));
       } else {
         if (in_block != number) {
@@ -216,10 +225,9 @@ void NativeCheckpoint::verify() const {
       for (size_t block = 0; block < piece.hashes.size(); ++block) {
         const int64_t begin = int64_t(block) * manifest_.block_bytes;
         bytes.resize(size_t(std::min(manifest_.block_bytes, size - begin)));
-        file.read(piece.offset + begin, bytes);
-        PHX_CHECK(xxh3(bytes) == piece.hashes[block], file.path().string(),
-                  " is damaged: bytes from ", piece.offset + begin, " on, of ", name,
-                  ", are not what was written");
+        PHX_CHECK(file.read_and_hash(piece.offset + begin, bytes) == piece.hashes[block],
+                  file.path().string(), " is damaged: bytes from ", piece.offset + begin,
+                  " on, of ", name, ", are not what was written");
       }
     }
   }

@@ -3,8 +3,10 @@
 // is what went in, or an error that names the file.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,9 @@ class NativeCheckpoint : public TensorSource {
   const std::string& info(const std::string& key) const;
   int64_t bytes() const;  // of all files
 
+  // That were taken from files so far, the manifest aside.
+  int64_t bytes_read() const { return bytes_read_; }
+
   // Reads every byte and checks it. An error names the file and the tensor.
   void verify() const;
 
@@ -43,6 +48,7 @@ class NativeCheckpoint : public TensorSource {
   Path path_;
   Manifest manifest_;
   TensorInfos infos_;
+  mutable std::atomic<int64_t> bytes_read_{0};
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<ShardReader>> shards_;  // opened when first read from
 };

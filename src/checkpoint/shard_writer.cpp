@@ -1,8 +1,5 @@
 #include "checkpoint/shard_writer.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -27,8 +24,7 @@ std::string tensor_name(const PieceToWrite& piece) {
 struct ShardWriter::Hashing {
   size_t piece = 0;
   int64_t left_in_piece = 0, left_in_block = 0;
-  XXH3_state_t* state = XXH3_createState();
-  ~Hashing() { XXH3_freeState(state); }
+  Xxh3 hash;
 };
 
 ShardWriter::ShardWriter(const Path& folder, const std::string& file_name,
@@ -71,14 +67,14 @@ void ShardWriter::write(std::span<const std::byte> bytes) {
     }
     if (now.left_in_block == 0) {
       now.left_in_block = std::min(part_.block_bytes, now.left_in_piece);
-      XXH3_64bits_reset(now.state);
+      now.hash.begin();
     }
     const int64_t count = std::min<int64_t>(now.left_in_block, int64_t(bytes.size()));
-    XXH3_64bits_update(now.state, bytes.data(), size_t(count));
+    now.hash.add(bytes.first(size_t(count)));
     bytes = bytes.subspan(size_t(count));
     now.left_in_block -= count;
     now.left_in_piece -= count;
-    if (now.left_in_block == 0) saved_[now.piece].hashes.push_back(XXH3_64bits_digest(now.state));
+    if (now.left_in_block == 0) saved_[now.piece].hashes.push_back(now.hash.value());
     if (now.left_in_piece == 0) ++now.piece;
   }
 }

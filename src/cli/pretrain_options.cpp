@@ -237,8 +237,8 @@ TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& 
   PretrainOptions names;
   OptionSet model;
   model.add("Model", names.model);
-  const nlohmann::json fields = model.json();
   nlohmann::json& values = taken.values;
+  const nlohmann::json fields = model.json();
   for (const auto& [key, unused] : fields.items())
     if (kept.contains(key)) values[key] = kept[key];
   for (const char* key : {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file"})

@@ -1,5 +1,8 @@
 #include "convert/hf_folder.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -21,6 +24,15 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 void check_file_name(const std::string& name, const Path& index) {
   PHX_CHECK(!name.empty() && name.find('/') == std::string::npos && name != "." && name != "..",
             index.string(), ": \"", name, "\" is no name of a file in this folder");
+}
+
+// Pages of a mapped file count as this process's until they are given back; what is read here is
+// read once.
+void give_back(std::span<const std::byte> mapped) {
+  const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
+  const auto begin = uintptr_t(mapped.data()), end = begin + mapped.size();
+  const uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+  if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 }  // namespace
@@ -97,6 +109,7 @@ void HfFolder::read(const std::string& name, const Box& box, std::span<std::byte
   PHX_CHECK(found != places_.end(), folder_.string(), " has no tensor ", name);
   const auto& [file, tensor] = found->second;
   copy_box(tensor->bytes, tensors_.at(name), box, out, str_cat(file->path().string(), ": ", name));
+  give_back(tensor->bytes);
 }
 
 std::string HfFolder::description() const {

@@ -320,7 +320,8 @@ Loaded load_hf(Session& session, const Path& folder) {
 // known, the run goes on where Megatron's stood; else the weights begin a new one.
 Loaded load_megatron(Session& session, const Found& found) {
   const TrainConfig& train = session.config.train;
-  const std::optional<int64_t> step = found.finetune ? std::nullopt : train.ckpt_step;
+  const std::optional<int64_t> step =
+      found.folder == Path(train.load) ? train.ckpt_step : std::nullopt;
   const MegatronModel megatron(found.folder, step, session.config.model.vocab_size.value_or(0));
   Loaded loaded{.state = {}, .path = megatron.path, .report = {}};
   if (!found.finetune) loaded.state = megatron_run_state(megatron.common_json);

@@ -152,6 +152,43 @@ TEST(NativeCheckpoint, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
   EXPECT_THAT(why_not[0], HasSubstr("iter_0000030/shard_00000.safetensors has 100 bytes"));
 }
 
+TEST(NativeCheckpoint, ARankReadsItsOwnRowsAndAtMostTwoBlocksBesideThem) {
+  class Cut : public Module {
+   public:
+    Cut(int64_t rank, int64_t size)
+        : weight_(
+              {.global_shape = {4001, 1000},
+               .local_shape = {4001 / size + 1, 1000},
+               .pieces = pieces_of(
+                   {{4001 * rank / size, 0, 4001 * (rank + 1) / size - 4001 * rank / size}}, 1000),
+               .init = Init::normal(1)}) {
+      add_parameter("weight", weight_);
+    }
+
+   private:
+    Parameter weight_;
+  };
+  const TempFolder folder;
+  Cut one(0, 1);
+  ParameterStore saved(one, test_device(), {.gradients = false});
+  const FlatState from{"", saved.weights()};
+  const FlatRange all = saved.all();
+  CheckpointSaver saver({.folder = folder.path()});
+  saver.begin(1, boxes_of(saved, from, {&all, 1}), {});
+  saver.wait();
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    Cut quarter(rank, 4);
+    ParameterStore store(quarter, test_device(), {.seed = 5, .gradients = false});
+    const FlatState to{"", store.weights()};
+    const NativeCheckpoint checkpoint(checkpoint_path(folder.path(), 1));
+    const LoadReport report = load_parameters(checkpoint, store, {&to, 1});
+    EXPECT_NEAR(double(report.bytes), 4001 * 1000, 4000);  // a quarter of 4-byte elements
+    EXPECT_LE(checkpoint.bytes_read(), report.bytes + 2 * kBlockBytes);
+    ParameterStore truth(quarter, test_device(), {.gradients = false});
+    EXPECT_EQ(to_values(store.weights()), to_values(truth.weights()));
+  }
+}
+
 // Any box of a tensor of three axes, from pieces that cut it elsewhere.
 TEST(NativeCheckpoint, WritesAnySourceInFilesOfABoundedSizeAndReadsAnyBox) {
   class Counting : public TensorSource {

@@ -154,9 +154,12 @@ TorchDistTensor read_tensor(std::string_view name, const PickleValue& entry, con
 }  // namespace
 
 TorchDistMetadata TorchDistMetadata::read(const Path& path) {
-  const std::string& file = path.native();
-  const MappedFile bytes(path);
-  const PickleTree tree(bytes.bytes(), file);
+  return parse(MappedFile(path).bytes(), path.native());
+}
+
+TorchDistMetadata TorchDistMetadata::parse(std::span<const std::byte> bytes,
+                                           const std::string& file) {
+  const PickleTree tree(bytes, file);
   const PickleValue& entries = attribute(tree.root(), "state_dict_metadata", file);
   PHX_CHECK(entries.is(Kind::dict), file, ": 'state_dict_metadata' is ", describe(entries));
   const Places places = read_places(attribute(tree.root(), "storage_data", file), file);

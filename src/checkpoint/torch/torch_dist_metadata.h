@@ -2,7 +2,9 @@
 // are, and which file holds which chunk of them.
 #pragma once
 
+#include <cstddef>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,8 @@ struct TorchDistMetadata {
   std::map<std::string, TorchDistPlace> objects;  // of bytes
 
   static TorchDistMetadata read(const Path& file);
+  // Trusts nothing; `file` names it in errors.
+  static TorchDistMetadata parse(std::span<const std::byte> bytes, const std::string& file);
 };
 
 }  // namespace phx

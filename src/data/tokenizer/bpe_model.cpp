@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <span>
 
 #include "base/error.h"
 #include "data/tokenizer/unicode.h"
@@ -10,8 +11,9 @@
 namespace phx {
 namespace {
 
-constexpr size_t kCacheBits = 15;  // 32,768 words, 1 MiB a thread
-constexpr size_t kLongWord = 64;   // symbols; from here on a heap is faster than a scan
+constexpr size_t kCacheBits = 14, kLongCacheBits = 13;  // 16,384 and 8,192 words: 1 MiB a thread
+constexpr size_t kBatch = 32;     // words that are cut before the first is looked up
+constexpr size_t kLongWord = 64;  // symbols; from here on a heap is faster than a scan
 constexpr uint32_t kTabledCodes = 0x10000;
 
 uint64_t next_identity() {
@@ -37,11 +39,30 @@ void MergeTable::add(int32_t left, int32_t right, uint32_t rank, int32_t merged)
   merged_[rank] = merged;
 }
 
+// Words that a thread has met. Those that are longer or become more tokens than a WordSlot holds
+// have slots of their own, a cache line each.
 struct BpeModel::Cache {
+  struct alignas(64) LongSlot {
+    static constexpr size_t kMaxBytes = 31, kMaxTokens = 7;
+    char word[kMaxBytes] = {};
+    uint8_t size = 0;
+    int32_t ids[kMaxTokens] = {};
+    int32_t count = 0;
+  };
+  static_assert(sizeof(LongSlot) == 64);
+
   uint64_t owner = 0;
   std::vector<WordSlot> slots = std::vector<WordSlot>(size_t{1} << kCacheBits);
+  std::vector<LongSlot> long_slots = std::vector<LongSlot>(size_t{1} << kLongCacheBits);
 
   WordSlot& at(uint64_t hash) { return slots[hash >> (64 - kCacheBits)]; }
+  LongSlot& long_at(std::string_view word) {
+    return long_slots[std::hash<std::string_view>()(word) >> (64 - kLongCacheBits)];
+  }
+  void clear() {
+    std::fill(slots.begin(), slots.end(), WordSlot{});
+    std::fill(long_slots.begin(), long_slots.end(), LongSlot{});
+  }
 };
 
 // Collects ids so that a word costs no check of the vector's capacity.
@@ -55,9 +76,14 @@ class BpeModel::Output {
     size_ += static_cast<size_t>(slot.count);
     if (size_ > kSize - WordSlot::kMaxTokens) flush();
   }
-  void put(const std::vector<int32_t>& tokens) {
-    flush();
-    ids_.insert(ids_.end(), tokens.begin(), tokens.end());
+  void put(std::span<const int32_t> tokens) {
+    if (size_ + tokens.size() > kSize - WordSlot::kMaxTokens) flush();
+    if (tokens.size() > kSize - WordSlot::kMaxTokens) {
+      ids_.insert(ids_.end(), tokens.begin(), tokens.end());
+      return;
+    }
+    std::copy(tokens.begin(), tokens.end(), buffer_ + size_);
+    size_ += tokens.size();
   }
 
  private:
@@ -91,6 +117,13 @@ BpeModel::BpeModel(Vocabulary spelling, const Vocabulary& keys, const std::vecto
   for (const Merge& merge : merges) {
     merges_.add(merge.left, merge.right, merge.rank, merge.merged);
   }
+  if (options_.bytes) {
+    byte_ranks_.assign(size_t{256} * 256, MergeTable::kNone);
+    for (size_t pair = 0; pair < byte_ranks_.size(); ++pair) {
+      const int32_t left = byte_ids_[pair / 256], right = byte_ids_[pair % 256];
+      if (left >= 0 && right >= 0) byte_ranks_[pair] = merges_.rank(left, right);
+    }
+  }
   fill_tables();
 }
 
@@ -115,7 +148,7 @@ void BpeModel::fill_tables() {
     if (!options_.ignore_merges) {
       tokens.clear();
       split(token, tokens);
-      merge(tokens);
+      merge(tokens, token);
     }
     if (token.size() > kMaxShortWord) {
       long_words_[static_cast<size_t>(id)] = tokens.size() == 1 && tokens[0] == id;
@@ -131,73 +164,112 @@ BpeModel::Cache* BpeModel::cache() const {
   if (!use_cache_) return nullptr;
   thread_local Cache cache;
   if (cache.owner != identity_) {
-    std::fill(cache.slots.begin(), cache.slots.end(), WordSlot{});
+    cache.clear();
     cache.owner = identity_;
   }
   return &cache;
 }
 
-inline void BpeModel::put_word(std::string_view word, const char* text_end, Cache* cache,
-                               Output& out) const {
-  WordSlot* cached = nullptr;
-  ShortWord key;
-  if (word.size() <= kMaxShortWord) {
-    key = ShortWord::load(word.data(), word.size(), text_end);
-    const uint64_t hash = key.hash();
-    if (cache != nullptr) {
-      cached = &cache->at(hash);
-      if (cached->word == key) return out.put(*cached);
+inline void BpeModel::put_word(const Pending& pending, Cache* cache, Output& out) const {
+  if (pending.word.size() > kMaxShortWord) return put_rare_word(pending, cache, out);
+  if (cache != nullptr) {
+    const WordSlot& cached = cache->at(pending.hash);
+    if (cached.word == pending.key) return out.put(cached);
+  }
+  if (const WordSlot* known = short_words_.find(pending.key, pending.hash)) {
+    if (cache != nullptr) cache->at(pending.hash) = *known;
+    return out.put(*known);
+  }
+  put_rare_word(pending, cache, out);
+}
+
+void BpeModel::put_rare_word(const Pending& pending, Cache* cache, Output& out) const {
+  const std::string_view word = pending.word;
+  if (word.size() > kMaxShortWord) {
+    const auto id = keys_.find(word);
+    if (id && long_words_[static_cast<size_t>(*id)]) return out.put(std::span(&*id, 1));
+  }
+  Cache::LongSlot* slot = nullptr;
+  if (cache != nullptr && word.size() <= Cache::LongSlot::kMaxBytes) {
+    slot = &cache->long_at(word);
+    if (std::string_view(slot->word, slot->size) == word) {
+      return out.put(std::span(slot->ids, static_cast<size_t>(slot->count)));
     }
-    if (const WordSlot* known = short_words_.find(key, hash)) {
-      if (cached != nullptr) *cached = *known;
-      return out.put(*known);
-    }
-  } else if (const auto id = keys_.find(word); id && long_words_[static_cast<size_t>(*id)]) {
-    return out.put(std::vector<int32_t>{*id});
   }
   thread_local std::vector<int32_t> symbols;
   symbols.clear();
   split(word, symbols);
-  merge(symbols);
-  if (cached != nullptr && symbols.size() <= WordSlot::kMaxTokens) {
-    cached->word = key;
-    std::copy(symbols.begin(), symbols.end(), cached->ids);
-    cached->count = static_cast<int32_t>(symbols.size());
-  }
+  merge(symbols, word);
   out.put(symbols);
+  if (cache == nullptr) return;
+  if (word.size() <= kMaxShortWord && symbols.size() <= WordSlot::kMaxTokens) {
+    WordSlot& cached = cache->at(pending.hash);
+    cached.word = pending.key;
+    std::copy(symbols.begin(), symbols.end(), cached.ids);
+    cached.count = static_cast<int32_t>(symbols.size());
+  } else if (slot != nullptr && symbols.size() <= Cache::LongSlot::kMaxTokens) {
+    std::copy(word.begin(), word.end(), slot->word);
+    slot->size = static_cast<uint8_t>(word.size());
+    std::copy(symbols.begin(), symbols.end(), slot->ids);
+    slot->count = static_cast<int32_t>(symbols.size());
+  }
 }
 
-template <class Each>
-void BpeModel::put_all(std::vector<int32_t>& ids, Each&& each) const {
+// next_word(word) says whether there is another word. Words are cut some ahead of being looked up,
+// so that their slots have arrived from memory by then.
+template <class NextWord>
+void BpeModel::put_all(const char* text_end, std::vector<int32_t>& ids,
+                       NextWord&& next_word) const {
   Output out(ids);
-  each(cache(), out);
+  Cache* const known = cache();
+  Pending batch[kBatch];
+  for (bool more = true; more;) {
+    size_t count = 0;
+    while (count < kBatch && (more = next_word(batch[count].word))) {
+      Pending& pending = batch[count++];
+      const std::string_view word = pending.word;
+      if (word.size() > kMaxShortWord) continue;
+      pending.key = ShortWord::load(word.data(), word.size(), text_end);
+      pending.hash = pending.key.hash();
+      if (known != nullptr) {
+        __builtin_prefetch(&known->at(pending.hash));
+      } else {
+        short_words_.prefetch(pending.hash);
+      }
+    }
+    for (size_t i = 0; i < count; ++i) put_word(batch[i], known, out);
+  }
 }
 
 void BpeModel::encode_word(std::string_view word, std::vector<int32_t>& ids) const {
-  put_all(ids, [&](Cache* cache, Output& out) {
-    put_word(word, word.data() + word.size(), cache, out);
+  bool given = false;
+  put_all(word.data() + word.size(), ids, [&](std::string_view& next) {
+    next = word;
+    return !std::exchange(given, true);
   });
 }
 
 void BpeModel::encode_pieces(const Pieces& pieces, std::vector<int32_t>& ids) const {
-  put_all(ids, [&](Cache* cache, Output& out) {
-    if (pieces.size() == 0) return;
-    const std::string_view last = pieces[pieces.size() - 1];
-    const char* end = last.data() + last.size();  // pieces lie in one text, in order
-    for (size_t i = 0; i < pieces.size(); ++i) put_word(pieces[i], end, cache, out);
+  if (pieces.size() == 0) return;
+  const std::string_view last = pieces[pieces.size() - 1];  // they lie in one text, in order
+  size_t i = 0;
+  put_all(last.data() + last.size(), ids, [&](std::string_view& next) {
+    if (i == pieces.size()) return false;
+    next = pieces[i++];
+    return true;
   });
 }
 
 void BpeModel::encode_words(WordPattern pattern, std::string_view text,
                             std::vector<int32_t>& ids) const {
   for_word_pattern(pattern, [&]<WordPattern kPattern>() {
-    put_all(ids, [&](Cache* cache, Output& out) {
-      const char* text_end = text.data() + text.size();
-      for (size_t at = 0; at < text.size();) {
-        const size_t end = word_end<kPattern>(text, at);
-        put_word(text.substr(at, end - at), text_end, cache, out);
-        at = end;
-      }
+    size_t at = 0;
+    put_all(text.data() + text.size(), ids, [&](std::string_view& next) {
+      if (at >= text.size()) return false;
+      const size_t end = word_end<kPattern>(text, at);
+      next = std::string_view(text.data() + at, end - at);
+      at = end;
+      return true;
     });
   });
 }
@@ -255,12 +327,19 @@ void BpeModel::split_characters(std::string_view word, std::vector<int32_t>& sym
   if (pending) symbols.push_back(unknown_);
 }
 
-void BpeModel::merge(std::vector<int32_t>& symbols) const {
+void BpeModel::merge(std::vector<int32_t>& symbols, std::string_view word) const {
   size_t size = symbols.size();
   if (size < 2) return;
   if (size > kLongWord) return merge_long(symbols);
   uint32_t ranks[kLongWord];  // of the pair that begins at each symbol
-  for (size_t i = 0; i + 1 < size; ++i) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
+  if (options_.bytes && size == word.size()) {
+    for (size_t i = 0; i + 1 < size; ++i) {
+      ranks[i] = byte_ranks_[size_t{static_cast<uint8_t>(word[i])} * 256 +
+                             static_cast<uint8_t>(word[i + 1])];
+    }
+  } else {
+    for (size_t i = 0; i + 1 < size; ++i) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
+  }
   while (size > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < size; ++i) {

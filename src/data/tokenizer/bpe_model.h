@@ -72,15 +72,23 @@ class BpeModel final : public TokenModel {
   struct Cache;
   class Output;
 
+  // A word on its way: where it is, and its key when it is short.
+  struct Pending {
+    std::string_view word;
+    ShortWord key;
+    uint64_t hash;
+  };
+
   Cache* cache() const;  // null when it is not used
-  template <class Each>
-  void put_all(std::vector<int32_t>& ids, Each&& each) const;
-  void put_word(std::string_view word, const char* text_end, Cache* cache, Output& out) const;
+  template <class NextWord>
+  void put_all(const char* text_end, std::vector<int32_t>& ids, NextWord&& next_word) const;
+  void put_word(const Pending& pending, Cache* cache, Output& out) const;
+  void put_rare_word(const Pending& pending, Cache* cache, Output& out) const;
   void fill_tables();
   void split(std::string_view word, std::vector<int32_t>& symbols) const;
   void split_characters(std::string_view word, std::vector<int32_t>& symbols) const;
   std::optional<int32_t> symbol(std::string_view word, size_t begin, size_t end) const;
-  void merge(std::vector<int32_t>& symbols) const;
+  void merge(std::vector<int32_t>& symbols, std::string_view word) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 
   BpeOptions options_;
@@ -88,9 +96,10 @@ class BpeModel final : public TokenModel {
   int32_t byte_ids_[256];  // of bytes, or of <0x00>..<0xFF> for the fallback; -1: there is none
   bool falls_back_ = false;
   MergeTable merges_;
-  WordTable short_words_;          // what tokens of up to 15 bytes become as words
-  std::vector<bool> long_words_;   // ids of longer tokens that a word becomes as a whole
-  std::vector<int32_t> code_ids_;  // of characters below U+10000, where symbols have no affixes
+  std::vector<uint32_t> byte_ranks_;  // of pairs of bytes, by 256 * left + right
+  WordTable short_words_;             // what tokens of up to 15 bytes become as words
+  std::vector<bool> long_words_;      // ids of longer tokens that a word becomes as a whole
+  std::vector<int32_t> code_ids_;     // of characters below U+10000, where symbols have no affixes
   Vocabulary keys_;
   uint64_t identity_;  // of this model among all of a process, for the caches of threads
   mutable bool use_cache_ = true;

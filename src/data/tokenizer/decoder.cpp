@@ -35,10 +35,17 @@ std::string joined(const Tokens& tokens) {
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  if (from.empty()) return;
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
-    text.replace(at, from.size(), to);
+  size_t at = text.find(from);
+  if (from.empty() || at == std::string::npos) return;
+  std::string out;
+  size_t done = 0;
+  for (; at != std::string::npos; at = text.find(from, done)) {
+    out.append(text, done, at - done);
+    out += to;
+    done = at + from.size();
   }
+  out.append(text, done);
+  text = std::move(out);
 }
 
 // Spaces before punctuation and contractions, as English has them.
@@ -119,7 +126,7 @@ std::unique_ptr<const TokenDecoder> make_word_piece(const JsonFields& fields) {
             if (tokens[i].compare(0, prefix.size(), prefix) == 0) {
               tokens[i].erase(0, prefix.size());
             } else {
-              tokens[i].insert(0, " ");
+              tokens[i].insert(tokens[i].begin(), ' ');
             }
           }
           if (clean) clean_up(tokens[i]);

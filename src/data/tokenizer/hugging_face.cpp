@@ -225,7 +225,7 @@ std::string HuggingFaceTokenizer::decode(std::span<const int32_t> ids) const {
   if (decoder_) {
     decoder_->decode(tokens);
   } else {
-    for (size_t i = 1; i < tokens.size(); ++i) tokens[i].insert(0, " ");
+    for (size_t i = 1; i < tokens.size(); ++i) tokens[i].insert(tokens[i].begin(), ' ');
   }
   std::string text;
   for (const std::string& token : tokens) text += token;

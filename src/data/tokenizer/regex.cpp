@@ -92,7 +92,8 @@ std::string missing_ranges(const std::string& name) {
       const uint32_t first = c;
       while (c < range.last && !theirs[c + 1]) ++c;
       if (first >= 0xD800 && c <= 0xDFFF) continue;
-      entry->second += hex(first) + (c > first ? "-" + hex(c) : "");
+      entry->second += hex(first);
+      if (c > first) entry->second += str_cat("-", hex(c));
     }
   }
   return entry->second;
@@ -197,15 +198,15 @@ class Translator {
     std::string set;
     bool complement = false;
     if (shorthand(Where::alone, set, complement)) {
-      out_ += (complement ? "[^" : "[") + set + "]";
+      out_ += str_cat(complement ? "[^" : "[", set, "]");
       return;
     }
     if (at_ + 1 >= in_.size()) refuse("a backslash at its end");
     const char kind = in_[at_ + 1];
     if (kind == 'b' || kind == 'B') {
-      const std::string w = "[" + word() + "]";
-      out_ += kind == 'b' ? "(?:(?<=" + w + ")(?!" + w + ")|(?<!" + w + ")(?=" + w + "))"
-                          : "(?:(?<=" + w + ")(?=" + w + ")|(?<!" + w + ")(?!" + w + "))";
+      const std::string w = str_cat("[", word(), "]");
+      out_ += kind == 'b' ? str_cat("(?:(?<=", w, ")(?!", w, ")|(?<!", w, ")(?=", w, "))")
+                          : str_cat("(?:(?<=", w, ")(?=", w, ")|(?<!", w, ")(?!", w, "))");
       at_ += 2;
       return;
     }
@@ -263,7 +264,7 @@ class Translator {
       }
     }
     ++at_;
-    if (alternatives.empty()) return (negated ? "[^" : "[") + inside + "]";
+    if (alternatives.empty()) return str_cat(negated ? "[^" : "[", inside, "]");
     if (!inside.empty()) alternatives.push_back("[" + inside + "]");
     std::string either = "(?:" + alternatives[0];
     for (size_t i = 1; i < alternatives.size(); ++i) either += "|" + alternatives[i];

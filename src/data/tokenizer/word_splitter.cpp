@@ -1,5 +1,7 @@
 #include "data/tokenizer/word_splitter.h"
 
+#include <array>
+
 namespace phx {
 namespace {
 
@@ -24,15 +26,38 @@ constexpr const char* kTekken =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// The classes of ASCII, at hand without the large table.
+constexpr auto kAsciiClasses = [] {
+  std::array<uint8_t, 128> table{};
+  for (int c = 0; c < 128; ++c) {
+    const bool upper = c >= 'A' && c <= 'Z', lower = c >= 'a' && c <= 'z';
+    if (upper) table[c] = kLetter | kUpperSide;
+    if (lower) table[c] = kLetter | kLowerSide;
+    if (c >= '0' && c <= '9') table[c] = kNumber;
+    if (c == ' ' || (c >= '\t' && c <= '\r')) table[c] = kSpace;
+  }
+  return table;
+}();
+
 // Reads characters of valid UTF-8 by class; past the end the class is 0 and the length 0.
 struct Reader {
   std::string_view text;
-  const uint8_t* classes;
 
   uint8_t at(size_t position, size_t& after) const {
     after = position;
     if (position >= text.size()) return 0;
-    return classes[next_code(text, after)];
+    const auto byte = static_cast<uint8_t>(text[position]);
+    if (byte < 0x80) return ++after, kAsciiClasses[byte];
+    return char_class(next_code(text, after));
+  }
+  size_t letters_end(size_t position) const {
+    while (true) {
+      position = ascii_letters_end(text, position);
+      if (position == text.size() || static_cast<uint8_t>(text[position]) < 0x80) return position;
+      size_t after;
+      if (!(at(position, after) & kLetter)) return position;
+      position = after;
+    }
   }
   // The end of the run of characters with one of the bits, `limit` characters at most.
   size_t run(size_t position, uint8_t bits, size_t limit = SIZE_MAX) const {
@@ -127,7 +152,7 @@ size_t general_word_end(std::string_view text, size_t at) {
                              : kPattern == WordPattern::cl100k || kPattern == WordPattern::o200k
                                  ? 3
                                  : 1;
-  const Reader reader{text, char_classes()};
+  const Reader reader{text};
   size_t after, beyond;
   const uint8_t here = reader.at(at, after);
 
@@ -153,8 +178,8 @@ size_t general_word_end(std::string_view text, size_t at) {
       if (end > first) return with_suffix(end);
     }
   } else {
-    if (here & kLetter) return reader.run(after, kLetter);
-    if (lead && (reader.at(after, beyond) & kLetter)) return reader.run(beyond, kLetter);
+    if (here & kLetter) return reader.letters_end(after);
+    if (lead && (reader.at(after, beyond) & kLetter)) return reader.letters_end(beyond);
   }
   if (here & kNumber) return reader.run(at, kNumber, kDigits);
   if (kIsGpt2 && space && (reader.at(after, beyond) & kNumber)) return reader.run(beyond, kNumber);

@@ -43,15 +43,22 @@ inline size_t ascii_letters_end(std::string_view text, size_t at) {
 }
 
 inline bool is_ascii_letter(char c) { return static_cast<uint8_t>((c | 0x20) - 'a') < 26; }
+inline bool is_ascii_digit(char c) { return static_cast<uint8_t>(c - '0') < 10; }
+inline bool is_ascii_sign(char c) {
+  return c > ' ' && c < 0x7F && !is_ascii_letter(c) && !is_ascii_digit(c);
+}
 
-// Most words of most texts are a space and ASCII letters: those are cut here.
+// Most words of most texts are a space and ASCII letters, a sign before a space, or a line end
+// before a word: those are cut here.
 template <WordPattern kPattern>
 inline size_t word_end(std::string_view text, size_t at) {
-  constexpr bool kCaseless = kPattern != WordPattern::o200k && kPattern != WordPattern::tekken;
-  const size_t first = at + (text[at] == ' ');
+  constexpr bool kCased = kPattern == WordPattern::o200k || kPattern == WordPattern::tekken;
+  constexpr bool kIsGpt2 = kPattern == WordPattern::gpt2;
+  const char here = text[at];
+  const size_t first = at + (here == ' ');
   if (first < text.size() && is_ascii_letter(text[first])) {
     size_t end = first + 1;
-    if constexpr (kCaseless) {
+    if constexpr (!kCased) {
       end = ascii_letters_end(text, end);
     } else {
       while (end < text.size() && static_cast<uint8_t>(text[end] - 'a') < 26) ++end;
@@ -65,6 +72,14 @@ inline size_t word_end(std::string_view text, size_t at) {
       }
     }
     if (end == text.size() || static_cast<uint8_t>(text[end]) < 0x80) return end;
+  } else if (at + 1 < text.size()) {
+    const char next = text[at + 1];
+    if (next == ' ' && is_ascii_sign(here)) return at + 1;
+    if (here == '\n' && next > ' ' && next < 0x7F) return at + 1;
+    if (!kIsGpt2 && !kCased && is_ascii_sign(here) && here != '\'' && is_ascii_letter(next)) {
+      const size_t end = ascii_letters_end(text, at + 2);
+      if (end == text.size() || static_cast<uint8_t>(text[end]) < 0x80) return end;
+    }
   }
   return general_word_end<kPattern>(text, at);
 }

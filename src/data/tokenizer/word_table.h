@@ -75,6 +75,7 @@ class WordTable {
     std::copy_n(ids, count, slots_[at].ids);
     slots_[at].count = static_cast<int32_t>(count);
   }
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask()]); }
   const WordSlot* find(const ShortWord& word, uint64_t hash) const {  // null when there is none
     for (size_t at = hash & mask(); slots_[at].word.high != 0; at = (at + 1) & mask()) {
       if (slots_[at].word == word) return &slots_[at];
