@@ -15,8 +15,8 @@
 #include "checkpoint/write_checkpoint.h"
 #include "cli/convert_megatron.h"
 #include "cli/exit_codes.h"
+#include "cli/open_model.h"
 #include "cli/parse_args.h"
-#include "cli/pretrain_options.h"
 #include "cli/train_main.h"
 #include "cli/usage_error.h"
 #include "convert/hf_model.h"
@@ -116,22 +116,6 @@ TransformerConfig model_of(const NativeCheckpoint& checkpoint) {
 // ---- import
 // --------------------------------------------------------------------------------------
 
-// The options of a run of this model, as far as the folder tells them.
-PretrainOptions imported_options(const HfModel& hf, const Path& native) {
-  PretrainOptions options;
-  options.model = hf.config.model;
-  options.model.resolve();
-  options.train.micro_batch_size = 1;
-  const DType dtype = hf.tensors->tensors().begin()->second.dtype;
-  options.train.bf16 = dtype == DType::bf16;
-  options.train.fp16 = dtype == DType::f16;
-  if (std::filesystem::exists(kept_companions(native) / "tokenizer.json")) {
-    options.data.tokenizer_type = "HuggingFaceTokenizer";
-    options.data.tokenizer_model = kept_companions(native).string();
-  }
-  return options;
-}
-
 int run_import(std::span<const std::string> args) {
   ImportOptions options;
   OptionSet set;
@@ -148,7 +132,7 @@ int run_import(std::span<const std::string> args) {
   const Path native = options.native;
   keep_companions(hf.folder, native);
   write_checkpoint(native, /*iteration=*/0, *hf.tensors,
-                   {{"options", imported_options(hf, native).to_json().dump()}});
+                   {{"options", options_of(hf, kept_companions(native)).to_json().dump()}});
   std::cout << fmt::format("{}: {} tensors of a {} model are in {}\n", options.hf,
                            hf.tensors->tensors().size(), hf.config.family->name,
                            checkpoint_path(native, 0).string());

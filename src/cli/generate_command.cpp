@@ -3,19 +3,16 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/loader.h"
-#include "checkpoint/native_checkpoint.h"
 #include "cli/exit_codes.h"
+#include "cli/open_model.h"
 #include "cli/parse_args.h"
-#include "cli/pretrain_options.h"
 #include "cli/train_main.h"
 #include "cli/usage_error.h"
-#include "data/byte_tokenizer.h"
 #include "data/story_corpus.h"
+#include "data/tokenizer.h"
 #include "models/gpt/generate.h"
 #include "train/session.h"
 
@@ -27,6 +24,7 @@ struct GenerateOptions {
   std::string load;
   std::optional<int64_t> step;
   std::string prompt;
+  std::string tokenizer_type, tokenizer_model;
   int64_t samples = 1;
   int64_t tokens = 240;
   SamplingOptions sampling;
@@ -37,9 +35,13 @@ struct GenerateOptions {
 
   template <class Field>
   void each(Field&& field) {
-    field("load", load, "folder of checkpoints", Required{});
+    field("load", load, "folder of checkpoints, or a Hugging Face folder", Required{});
     field("ckpt-step", step, "its iteration", Positive{}, DefaultIs{"the newest"});
     field("prompt", prompt, "text to go on from");
+    field("tokenizer-type", tokenizer_type, "kind of tokenizer, as of pretrain",
+          DefaultIs{"the checkpoint's"});
+    field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer",
+          DefaultIs{"the checkpoint's"});
     field("samples", samples, "texts to make, each with the next seed", InRange{1, 1 << 20});
     field("tokens", tokens, "tokens a text has at most", InRange{1, 1 << 24});
     field("temperature", sampling.temperature, "0 takes the likeliest token every time",
@@ -77,25 +79,60 @@ void print_check(const std::string& text) {
                            check.grammatical, check.sentences, check.right_sums, check.sums);
 }
 
-void print_text(const GenerateOptions& options, LoadedModel& loaded) {
-  // Documents of the training text begin after an end-of-document token.
-  std::vector<int32_t> prompt = {ByteTokenizer::kEod};
-  for (int32_t token : ByteTokenizer::encode(options.prompt)) prompt.push_back(token);
+std::unique_ptr<const Tokenizer> tokenizer_of(const PretrainOptions& trained,
+                                              const GenerateOptions& options) {
+  DataConfig data = trained.data;
+  if (!options.tokenizer_type.empty()) data.tokenizer_type = options.tokenizer_type;
+  if (!options.tokenizer_model.empty()) data.tokenizer_model = options.tokenizer_model;
+  PHX_CHECK(
+      !data.tokenizer_type.empty() && data.tokenizer_type != "NullTokenizer", "--load ",
+      options.load, " does not say which tokenizer its text had",
+      "\n  hint: --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER, or the like");
+  auto tokenizer = make_tokenizer(data, trained.model.vocab_size);
+  const int64_t rows = trained.model.vocab_size.value_or(trained.model.padded_vocab());
+  PHX_CHECK(tokenizer->vocab_size() <= rows, "the model has a vocabulary of ", rows, ", but ",
+            tokenizer->description(), " has ", tokenizer->vocab_size());
+  return tokenizer;
+}
+
+// A document begins as it did in training: after the token that ended the one before, or with what
+// the tokenizer itself puts in front.
+std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& type,
+                                const std::string& text) {
+  std::vector<int32_t> ids;
+  if (type == "HuggingFaceTokenizer") {
+    tokenizer.encode_with_special(text, ids);
+  } else {
+    if (tokenizer.eod()) ids.push_back(*tokenizer.eod());
+    tokenizer.encode(text, ids);
+  }
+  for (const std::optional<int32_t> first : {tokenizer.bos(), tokenizer.eod(), tokenizer.eos()})
+    if (ids.empty() && first) ids.push_back(*first);
+  if (ids.empty())
+    throw UsageError("the tokenizer has no token that a text could begin with; give a --prompt");
+  return ids;
+}
+
+void print_text(const GenerateOptions& options, LoadedModel& loaded, const Tokenizer& tokenizer,
+                std::span<const int32_t> prompt) {
   std::string all;
   SamplingOptions sampling = options.sampling;
   sampling.seed = static_cast<uint64_t>(options.seed);
   for (int64_t i = 0; i < options.samples; ++i, ++sampling.seed) {
     std::cout << options.prompt << std::flush;
     all += options.prompt;
-    generate(loaded.model, prompt, options.tokens, sampling, [&](int32_t token) {
-      if (token == ByteTokenizer::kEod) return true;
-      const std::string piece = ByteTokenizer::decode(std::span(&token, 1));
+    StreamDecoder decoder(tokenizer);
+    const auto show = [&](const std::string& piece) {
       all += piece;
       std::cout << piece << std::flush;
+    };
+    generate(loaded.model, prompt, options.tokens, sampling, [&](int32_t token) {
+      if (token == tokenizer.eod() || token == tokenizer.eos()) return true;
+      // Rows of the table beyond the tokenizer's last token are no text.
+      if (token < tokenizer.vocab_size()) show(decoder.push(token));
       return false;
     });
-    std::cout << "\n";
-    all += "\n";
+    show(decoder.finish() + "\n");
   }
   if (options.check_stories) print_check(all);
 }
@@ -119,30 +156,26 @@ int run_generate(std::span<const std::string> args) {
   OptionSet set;
   set.add("Generate", options);
   const CommandHelp help = {"phalanx generate --load FOLDER [flags]",
-                            "Samples text from a checkpoint of a model of byte tokens.",
+                            "Samples text from a checkpoint, or from a Hugging Face folder.",
                             "phalanx generate --load out/demo/checkpoints --prompt 'Once' "
                             "--tokens 300 --temperature 0.7"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
-  const std::optional<int64_t> iteration =
-      options.step ? options.step : latest_checkpoint(options.load);
-  PHX_CHECK(iteration.has_value(), "--load ", options.load,
-            " holds no checkpoint (no latest_checkpointed_iteration.txt)");
-  const NativeCheckpoint checkpoint(find_checkpoint(options.load, *iteration));
-  const PretrainOptions trained =
-      PretrainOptions::from_json(nlohmann::json::parse(checkpoint.info("options")));
-  PHX_CHECK(trained.model.vocab_size == ByteTokenizer::kVocabSize, "the model has a vocabulary of ",
-            trained.model.vocab_size.value_or(0), "; generate decodes byte tokens only (",
-            ByteTokenizer::kVocabSize, ")");
+  const OpenedModel opened = open_model(options.load, options.step);
+  const PretrainOptions& trained = opened.options;
+  const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(trained, options);
+  const std::string& type =
+      options.tokenizer_type.empty() ? trained.data.tokenizer_type : options.tokenizer_type;
+  const std::vector<int32_t> prompt = prompt_ids(*tokenizer, type, options.prompt);
 
-  const int64_t length = 1 + int64_t(options.prompt.size()) + options.tokens;
+  const int64_t length = int64_t(prompt.size()) + options.tokens;
   check_positions(trained.model, options, length);
   TrainConfig run = trained.train;
   run.threads = options.threads;
   run.device = options.device;
   Runtime runtime(runtime_options(run));
-  LoadedModel loaded(checkpoint, trained, runtime.device(), length);
-  print_text(options, loaded);
+  LoadedModel loaded(*opened.tensors, trained, runtime.device(), length);
+  print_text(options, loaded, *tokenizer, prompt);
   return kExitDone;
 }
 

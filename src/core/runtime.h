@@ -147,7 +147,6 @@ class Runtime {
   DeviceKind target() const { return kind() == DeviceKind::meta ? options_.target : kind(); }
   bool deterministic() const { return options_.deterministic; }
   const RuntimeOptions& options() const { return options_; }
-  int host_threads() const { return options_.threads; }  // that the options grant this rank
   std::string description() const { return backend_->description(); }
 
   Allocator& allocator() { return *allocator_; }

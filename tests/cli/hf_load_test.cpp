@@ -4,6 +4,7 @@
 
 #include "checkpoint/compare.h"
 #include "cli/convert_command.h"
+#include "cli/generate_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
 #include "convert/hf_model.h"
@@ -158,6 +159,32 @@ TEST(HfLoad, AnImportedCheckpointIsLoadedAsWeights) {
   const std::string out = ::testing::internal::GetCapturedStdout();
   EXPECT_EQ(code, 0);
   EXPECT_THAT(out, HasSubstr("loaded the weights of " + (folder / "native").string()));
+}
+
+TEST(HfLoad, GenerateReadsAFolderWithItsTokenizer) {
+  const TempFolder folder;
+  std::filesystem::copy(fixture("qwen2"), folder / "model");
+  const std::vector<std::string> args = {
+      "--load", folder / "model", "--prompt", "a b",           "--tokens",
+      "5",      "--device",       "cpu",      "--temperature", "0"};
+  EXPECT_THAT(error_of([&] { run_generate(args); }),
+              AllOf(HasSubstr("does not say which tokenizer"), HasSubstr("--tokenizer-model")));
+  std::string vocabulary;
+  for (int i = 0; i < 53; ++i) {
+    const std::string word = i < 2 ? std::string(1, char('a' + i)) : "w" + std::to_string(i);
+    vocabulary += (i > 0 ? ", \"" : "\"") + word + "\": " + std::to_string(i);
+  }
+  write_file(folder / "model/tokenizer.json",
+             "{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": null, "
+             "\"pre_tokenizer\": {\"type\": \"Whitespace\"}, \"post_processor\": null, "
+             "\"decoder\": null, \"model\": {\"type\": \"WordLevel\", \"vocab\": {" +
+                 vocabulary + "}, \"unk_token\": \"a\"}}");
+  ::testing::internal::CaptureStdout();
+  const int code = run_generate(args);
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(out.starts_with("a b")) << out;
+  EXPECT_GT(out.size(), std::string("a b\n").size() + 5) << out;  // five words more
 }
 
 }  // namespace

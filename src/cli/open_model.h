@@ -1,0 +1,27 @@
+// A trained model to look at or sample from: a folder of native checkpoints, or a Hugging Face
+// folder.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/tensor_source.h"
+#include "cli/pretrain_options.h"
+#include "convert/hf_model.h"
+
+namespace phx {
+
+struct OpenedModel {
+  PretrainOptions options;  // of the run that made it, as far as they are known
+  std::shared_ptr<const TensorSource> tensors;
+};
+
+// `step`: the iteration, of native checkpoints; none: the newest.
+OpenedModel open_model(const std::string& folder, std::optional<int64_t> step);
+
+// The options of a run of this model, as far as the folder tells them; `tokenizer`: where its files
+// are.
+PretrainOptions options_of(const HfModel& hf, const Path& tokenizer);
+
+}  // namespace phx
