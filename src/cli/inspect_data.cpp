@@ -114,7 +114,9 @@ void print_pair(const IndexedDataset& pair, bool json) {
   const int64_t highest = std::max<int64_t>(1, std::ranges::max(lengths.classes));
   size_t last = lengths.classes.size();
   while (last > 0 && lengths.classes[last - 1] == 0) --last;
-  for (size_t k = 0; k < last; ++k)
+  size_t first = 0;
+  while (first < last && lengths.classes[first] == 0) ++first;
+  for (size_t k = first; k < last; ++k)
     fmt::print("  {:>13} .. {:<13} {:>15}  {}\n", format_thousands(class_begin(k)),
                format_thousands(class_end(k) - 1), format_thousands(lengths.classes[k]),
                std::string(size_t(40 * lengths.classes[k] / highest), '#'));

@@ -106,17 +106,16 @@ template void NumpyRandomState::shuffle(std::span<uint32_t>);
 template void NumpyRandomState::shuffle(std::span<int64_t>);
 
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
-  PHX_ASSERT(n >= 0, "randperm of ", n);
+  // From here on PyTorch draws otherwise, because the remainder would favour small numbers.
+  constexpr int64_t kEnd = std::numeric_limits<uint32_t>::max() / 20;
+  PHX_CHECK(n < kEnd, "--dataloader-type cyclic: a permutation of ", n,
+            " samples; Megatron's order is known for fewer than ", kEnd,
+            "\n  hint: --dataloader-type single has no such bound");
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   MersenneTwister twister{uint32_t(seed)};
-  // PyTorch draws 64 bits where 32 would show that the remainder favours small numbers.
-  const bool narrow = n < std::numeric_limits<uint32_t>::max() / 20;
-  for (int64_t i = 0; i + 1 < n; ++i) {
-    const uint64_t left = uint64_t(n - i);
-    const uint64_t z = narrow ? twister.next() % uint32_t(left) : twister.next_wide() % left;
-    std::swap(order[size_t(i)], order[size_t(i) + z]);
-  }
+  for (int64_t i = 0; i + 1 < n; ++i)
+    std::swap(order[size_t(i)], order[size_t(i) + twister.next() % uint32_t(n - i)]);
   return order;
 }
 

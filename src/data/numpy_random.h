@@ -53,7 +53,7 @@ extern template void NumpyRandomState::shuffle(std::span<int32_t>);
 extern template void NumpyRandomState::shuffle(std::span<uint32_t>);
 extern template void NumpyRandomState::shuffle(std::span<int64_t>);
 
-// torch.randperm(n) of a CPU generator seeded with `seed`.
+// torch.randperm(n) of a CPU generator seeded with `seed`, for n below 214,748,364.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 
 }  // namespace phx

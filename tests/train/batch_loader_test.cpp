@@ -114,7 +114,7 @@ TEST(BatchLoader, ATokenOutsideOfTheVocabularyIsNamed) {
   Runtime runtime({.kind = DeviceKind::cpu});
   BatchLoader loader(std::make_shared<Tens>(SampleParts{}), two_by_two(), 12, runtime.device());
   EXPECT_THAT(error_of([&] { loader.load(0); }),
-              HasSubstr("token 2 of sample 1 is 12, outside of the vocabulary of 12"));
+              HasSubstr("label 1 of sample 1 is 12, outside of the vocabulary of 12"));
 }
 
 TEST(BatchLoader, ARankThatReadsNothingCannotKnowMasks) {

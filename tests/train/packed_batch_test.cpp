@@ -26,6 +26,7 @@ RunConfig exact_run() {
   config.train.fp64 = true;
   config.model.attention_dropout = config.model.hidden_dropout = 0;
   config.model.seq_length = 24;
+  config.train.micro_batch_size = 1;
   return config;
 }
 

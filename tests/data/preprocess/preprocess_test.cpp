@@ -70,9 +70,8 @@ std::string gzipped(const std::string& text) {
   zlib.next_out = reinterpret_cast<Bytef*>(out.data());
   zlib.avail_out = uInt(out.size());
   ::deflate(&zlib, Z_FINISH);
-  out.resize(out.size() - zlib.avail_out);
   ::deflateEnd(&zlib);
-  return out;
+  return out.substr(0, out.size() - zlib.avail_out);
 }
 
 std::string zstandard(const std::string& text) {
