@@ -360,6 +360,7 @@ TEMPLATES = {
 """,
     "loops": """{% for x in [1, 2, 3, 4, 5, 6] if x is odd %}{{ loop.index }}/{{ loop.length }}:{{ x }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.cycle('a', 'b') }} {% else %}none{% endfor %}
 {% for x in [] %}{{ x }}{% else %}empty{% endfor %}
+{% for x in [1] %}{{ x }}{% continue %}{% else %}no turn came to its end{% endfor %}
 {% for x in range(10) %}{% if x == 2 %}{% continue %}{% endif %}{% if x > 4 %}{% break %}{% endif %}{{ x }}{% endfor %}
 {% for k, v in {'a': 1, 'b': [1, 2]}.items() %}{{ k }}={{ v }};{% endfor %}
 {% for a, (b, c) in [(1, (2, 3)), (4, (5, 6))] %}{{ a }}{{ b }}{{ c }} {% endfor %}

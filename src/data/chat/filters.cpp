@@ -90,13 +90,13 @@ Value indent(Context& context, const Value& value, const Call& call) {
 
 Value truncate(Context& context, const Value& value, const Call& call) {
   const Bound bound("truncate", call, {"length", "killwords", "end", "leeway"});
-  if (!value.is(Kind::text) && size_of(value) != 0)
-    fault("truncate needs a str, not " + type_name(value));
+  if (size_of(value) < 0) fault("truncate needs a str, not " + type_name(value));
   const std::string end = bound.find(2) != nullptr ? bound.text(2) : "...";
   const int64_t length = bound.integer(0, 255), leeway = bound.integer(3, 5);
   const int64_t size = size_of(value), kept = length - length_of(end);
   if (kept < 0 || leeway < 0) fault("truncate: the length is shorter than what marks the end");
   if (size - leeway <= length) return value;
+  if (!value.is(Kind::text)) fault("truncate cannot cut a " + type_name(value));
   context.budget.spend_bytes(value.text().size());
   std::string_view cut = slice_of(value.text(), 0, kept);
   if (!bound.truth(1, false)) cut = cut.substr(0, cut.rfind(' '));

@@ -112,8 +112,10 @@ std::string percent_format(Context& context, std::string_view format, const Valu
     }
     context.budget.spend_bytes(kMaxWidth);
   }
-  if (used < given.size() && (many || !values.is(Kind::dict)))
-    fault("a format has fewer places than there are values");
+  // What has items is taken for a dict of named values, which need not be used.
+  const bool has_items = values.is(Kind::dict) || values.is(Kind::list) || values.is(Kind::range) ||
+                         values.is(Kind::undefined);
+  if (used < given.size() && !has_items) fault("a format has fewer places than there are values");
   return out;
 }
 

@@ -177,6 +177,7 @@ Renderer::Flow Renderer::execute_for(const Stmt& stmt, Scope& scope) {
     }
   } ended{*loop};
   const Value loop_value(Kind::loop, loop);
+  bool went_through = false;
   while (loop->peek() != nullptr) {
     context_.budget.spend();
     loop->before = std::move(loop->current);
@@ -194,8 +195,10 @@ Renderer::Flow Renderer::execute_for(const Stmt& stmt, Scope& scope) {
     if (watched && root_text_.size() > begin)
       watched_spans_.push_back({*watched, {begin, root_text_.size()}});
     if (flow == Flow::break_) break;
+    went_through = went_through || flow == Flow::next;
   }
-  if (loop->index0 < 0 && stmt.bodies.size() > 1)
+  // As in Jinja2, `else` is for loops no turn of which came to its end, not for empty ones alone.
+  if (!went_through && stmt.bodies.size() > 1)
     return in_scope(&scope, [&](Scope& inner) { return execute(stmt.bodies[1], inner); });
   return Flow::next;
 }

@@ -52,6 +52,8 @@ class SftDataset : public SampleSource {
   SampleParts parts() const override {
     return {.loss_mask = true, .positions = true, .cu_seqlens = true};
   }
+  // For orders that go round a dataset; `sample` goes round by itself.
+  std::optional<int64_t> num_samples() const override { return packs_.size(); }
   std::string description() const override;
 
   int64_t samples_in_epoch() const { return packs_.size(); }

@@ -384,6 +384,8 @@ Values elements(const Value& value, Budget& budget) {
       budget.spend(int64_t(items.size()));
       return items;
     }
+    case Kind::loop:
+      fault("iterating over `loop` itself is not supported");
     default:
       fault(str_cat("a ", type_name(value), " cannot be iterated"));
   }

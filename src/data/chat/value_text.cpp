@@ -1,4 +1,5 @@
 // Values as text: Python's str() and repr().
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -52,12 +53,16 @@ void write_dict(const Dict& dict, std::string& out, Budget& budget) {
 }
 
 void write_namespace(const Namespace& space, std::string& out, Budget& budget) {
-  thread_local int depth = 0;  // a namespace may hold itself
-  if (depth > kMaxNesting) fault("a namespace that holds itself is printed");
+  thread_local std::vector<const Namespace*> inside;  // a namespace may hold itself
+  if (std::ranges::find(inside, &space) != inside.end()) {
+    out += "<Namespace {...}>";
+    return;
+  }
+  if (inside.size() > kMaxNesting) fault("namespaces are nested too deep to be printed");
   struct Inside {
-    Inside() { ++depth; }
-    ~Inside() { --depth; }
-  } inside;
+    explicit Inside(const Namespace* space) { inside.push_back(space); }
+    ~Inside() { inside.pop_back(); }
+  } entered(&space);
   out += "<Namespace {";
   for (size_t i = 0; i < space.items.size(); ++i) {
     if (i > 0) out += ", ";
