@@ -17,7 +17,7 @@ def main():
     program, model, path = sys.argv[1:4]
     subprocess.run([program, "--tokenizer", model, "--text", path], check=True)
     tokenizer = tokenizers.Tokenizer.from_file(model)
-    text = open(path, encoding="utf-8", errors="replace").read()
+    text = open(path, encoding="utf-8", errors="replace", newline="").read()
     documents = [text[i:i + DOCUMENT] for i in range(0, len(text), DOCUMENT)]
     rates = []
     for _ in range(3):  # the library caches words too; the first pass fills its cache

@@ -5,7 +5,7 @@ corpus that is meant to hurt.
     python3 scripts/check_tokenizers.py build/release/phalanx FILE ...
 
 tokenizer.json files are compared with Hugging Face's `tokenizers`, .model files with `sentencepiece`,
-tekken*.json with `tiktoken` (all from PyPI). Third-party files are not part of this repository."""
+tekken*.json and rank files with `tiktoken` (all from PyPI). Third-party files are not part of this repository."""
 import base64
 import json
 import random
@@ -104,6 +104,30 @@ class SentencePiece:
         return self.tokenizer.decode(ids)
 
 
+class Ranks:
+    """Lines of "base64 rank", with Megatron's special tokens and patterns."""
+    V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+
+    def __init__(self, path):
+        import tiktoken
+        self.library = f"tiktoken {tiktoken.__version__}"
+        lines = [line.split() for line in Path(path).read_text().splitlines() if line]
+        named = ["<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"]
+        self.specials = named + [f"<SPECIAL_{i}>" for i in range(len(named), 1000)]
+        self.tokenizer = tiktoken.Encoding(
+            "ranks", pat_str=self.V1,
+            mergeable_ranks={base64.b64decode(token): int(rank) + 1000 for token, rank in lines},
+            special_tokens={token: i for i, token in enumerate(self.specials)})
+        self.arguments = ["--tokenizer-type", "TikTokenizer", "--tokenizer-model", str(path),
+                          "--tiktoken-pattern", "v1", "--vocab-size", str(len(lines) + 1000)]
+
+    def encode(self, text, special=False):
+        return self.tokenizer.encode(text, allowed_special="all")
+
+    def decode(self, ids):
+        return self.tokenizer.decode(ids)
+
+
 class Tekken:
     def __init__(self, path):
         import tiktoken
@@ -128,6 +152,8 @@ class Tekken:
 def reference(path):
     if "tekken" in path.name:
         return Tekken(path)
+    if path.suffix in ("", ".tiktoken"):
+        return Ranks(path)
     if ".model" in path.name:
         return SentencePiece(path)
     return HuggingFace(path)

@@ -99,9 +99,9 @@ class BpeModel::Output {
   int32_t buffer_[kSize];
 };
 
-BpeModel::BpeModel(Vocabulary spelling, const Vocabulary& keys, const std::vector<Merge>& merges,
+BpeModel::BpeModel(Vocabulary spelling, Vocabulary keys, const std::vector<Merge>& merges,
                    BpeOptions options)
-    : options_(std::move(options)), keys_(keys), identity_(next_identity()) {
+    : options_(std::move(options)), keys_(std::move(keys)), identity_(next_identity()) {
   vocabulary_ = std::move(spelling);
   if (options_.unknown) unknown_ = keys_.find(*options_.unknown).value_or(-1);
   falls_back_ = options_.byte_fallback;

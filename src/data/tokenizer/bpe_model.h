@@ -56,7 +56,7 @@ class BpeModel final : public TokenModel {
   };
   // `spelling`: tokens as they are shown; `keys`: the text each stands for, by which words are
   // found (the same but for bytes, where tokens are spelled in printable characters).
-  BpeModel(Vocabulary spelling, const Vocabulary& keys, const std::vector<Merge>& merges,
+  BpeModel(Vocabulary spelling, Vocabulary keys, const std::vector<Merge>& merges,
            BpeOptions options);
 
   void encode_word(std::string_view word, std::vector<int32_t>& ids) const override;

@@ -42,12 +42,8 @@ const Json& member(const Json& json, const char* name) {
 
 AddedToken read_added_token(const Json& json) {
   const JsonFields fields(json, "added token");
-  const int64_t id = fields.number("id", -1);
-  PHX_CHECK(id >= 0 && id < Vocabulary::kMaxSize, "the added token ", fields.text("content"),
-            " has the id ", id);
   const bool special = fields.flag("special", false);
   return {.content = fields.text("content"),
-          .id = static_cast<int32_t>(id),
           .single_word = fields.flag("single_word", false),
           .lstrip = fields.flag("lstrip", false),
           .rstrip = fields.flag("rstrip", false),
@@ -99,8 +95,10 @@ void HuggingFaceTokenizer::read_added_tokens(const Json& json) {
   for (const Json& entry : json) {
     AddedToken token = read_added_token(entry);
     if (token.content.empty()) continue;
-    // A token that the model has keeps the model's id.
-    if (const auto id = model_->vocabulary().find(token.content)) token.id = *id;
+    // The library's ids, whatever the file says: the model's for a token that the model has, else
+    // the next one after the model's tokens and the added ones. They differ in odd files only.
+    const int64_t next = std::max(added_.size(), model_->vocabulary().count());
+    token.id = static_cast<int32_t>(token_id(token.content).value_or(next));
     added_.add(token.content, token.id);
     tokens.push_back(std::move(token));
   }

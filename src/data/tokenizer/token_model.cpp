@@ -92,7 +92,8 @@ std::unique_ptr<const TokenModel> make_bpe(const JsonFields& fields, bool bytes)
   } else {
     keys = vocabulary;
   }
-  return std::make_unique<BpeModel>(std::move(vocabulary), keys, merges, std::move(options));
+  return std::make_unique<BpeModel>(std::move(vocabulary), std::move(keys), merges,
+                                    std::move(options));
 }
 
 }  // namespace
