@@ -1,35 +1,15 @@
 #include "cli/not_in_this_build.h"
 
-#include <string_view>
-
 #include "base/error.h"
+#include "data/tokenizer.h"
 
 namespace phx {
 
 std::span<const LackingOption> lacking_options() {
   using Options = const PretrainOptions&;
-  static const char* const tokenizer = "no tokenizer is read yet";
-  static const char* const ids =
-      "--token-file holds token ids, and --vocab-size says how many there are";
   static const char* const logs = "this is not logged yet";
   static const char* const leave = "leave it out";
   static const LackingOption list[] = {
-      {"--tokenizer-type", "only ByteTokenizer and NullTokenizer are there yet", ids,
-       [](Options o) {
-         const std::string& type = o.data.tokenizer_type;
-         return !type.empty() && type != "ByteTokenizer" && type != "NullTokenizer";
-       }},
-      {"--tokenizer-model", tokenizer, ids,
-       [](Options o) { return !o.data.tokenizer_model.empty(); }},
-      {"--vocab-file", tokenizer, ids, [](Options o) { return !o.data.vocab_file.empty(); }},
-      {"--merge-file", tokenizer, ids, [](Options o) { return !o.data.merge_file.empty(); }},
-      {"--tiktoken-pattern", tokenizer, ids,
-       [](Options o) { return !o.data.tiktoken_pattern.empty(); }},
-      {"--tiktoken-num-special-tokens", tokenizer, ids,
-       [](Options o) {
-         return o.data.tiktoken_num_special_tokens != DataConfig{}.tiktoken_num_special_tokens;
-       }},
-
       {"--log-params-norm", logs, leave, [](Options o) { return o.train.log_params_norm; }},
       {"--log-num-zeros-in-grad", logs, leave,
        [](Options o) { return o.train.log_num_zeros_in_grad; }},
@@ -42,18 +22,24 @@ std::span<const LackingOption> lacking_options() {
 
 namespace {
 
-bool is_about_tokenizers(std::string_view flag) {
-  return flag.starts_with("--tokenizer") || flag.starts_with("--tiktoken") ||
-         flag == "--vocab-file" || flag == "--merge-file";
+// A recipe can be checked where its tokenizer is not; a run needs to know the vocabulary.
+void check_tokenizer(const PretrainOptions& options, Problems& problems) {
+  if (options.model.vocab_size || options.model.padded_vocab_size) return;
+  try {
+    make_tokenizer(options.data);
+  } catch (const Error& error) {
+    problems.push_back({ProblemKind::refused, "--tokenizer-type", error.what(),
+                        "give the tokenizer's files, or --vocab-size"});
+  }
 }
 
 }  // namespace
 
 Problems not_in_this_build(const PretrainOptions& options) {
   Problems problems;
+  check_tokenizer(options, problems);
   for (const LackingOption& lacking : lacking_options()) {
     if (!lacking.is_set(options)) continue;
-    if (options.sft.sft && is_about_tokenizers(lacking.flag)) continue;  // chats need one
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});
   }
   return problems;

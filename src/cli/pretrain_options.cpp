@@ -265,13 +265,16 @@ void check_hf_export(const TransformerConfig& model, ParseReport& report) {
   }
 }
 
-// Chats are tokenized by the run itself, so its tokenizer says how many tokens there are.
+// The tokenizer says how many tokens there are. Where it cannot be read, recipes are checked all
+// the same (cli/not_in_this_build.h refuses the run); chats are tokenized by the run itself.
 void take_vocabulary(ParseResult& result) {
   std::optional<int64_t>& size = result.options.model.vocab_size;
-  if (size) return;
+  if (size || result.options.model.padded_vocab_size) return;
+  if (result.options.data.tokenizer_type.empty()) return;
   try {
     size = make_tokenizer(result.options.data)->vocab_size();
   } catch (const Error& error) {
+    if (!result.options.sft.sft) return;
     add(result.report.problems, "tokenizer-model", error.what(),
         "it says how many tokens there are");
   }
@@ -328,10 +331,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
     result.report.problems.insert(result.report.problems.end(), layout.begin(), layout.end());
   }
   if (result.report.ok()) {
-    if (result.options.data.tokenizer_type == "ByteTokenizer" && !result.options.model.vocab_size) {
-      result.options.model.vocab_size = ByteTokenizer::kVocabSize;
-    }
-    if (result.options.sft.sft) take_vocabulary(result);
+    take_vocabulary(result);
   }
   if (result.report.ok()) {
     result.options.model.resolve(result.options.parallel.tensor_model_parallel_size);
