@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "train/memory_table.h"
 #include "random_tokens.h"
+#include "train/memory_table.h"
 #include "train/session.h"
 
 using namespace phx;

@@ -3,10 +3,11 @@
 // x head size) x tokens/s / 989.5e12.
 //
 //   bench_gpu_train [case...] [--steps N] [--deterministic-mode] [--ops]
-//                   [--gemm-table FILE|none] [--tune FILE]
+//                   [--gemm-table FILE|none] [--tune FILE] [--floor]
 //
 // Cases: gpt2s llama1b llama8b_8L. --ops: a table of the step's kernels, from three more steps.
-// --tune: writes a table of the fastest algorithms for the products of the cases.
+// --tune: writes a table of the fastest algorithms for the products of the cases. --floor: what the
+// step could take (gpu_floor.h). The last line of a case is JSON, for benchmarks/h200.sh.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,9 +17,10 @@
 
 #include "base/error.h"
 #include "core/op_trace.h"
+#include "gpu_floor.h"
 #include "kernels/gemm_tuning.h"
-#include "train/memory_table.h"
 #include "random_tokens.h"
+#include "train/memory_table.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -77,7 +79,7 @@ double mfu(const Case& of, double tokens_per_second) {
 struct Settings {
   int steps = 20;
   bool deterministic = false;
-  bool ops = false;
+  bool ops = false, floor = false;
   std::string gemm_table, tune;
 };
 
@@ -148,15 +150,37 @@ void run(const Case& of, const Settings& settings) {
       double(memory.reserved) / (1 << 30), static_cast<long long>(memory.replayed_steps), loss);
   std::printf("%s\n", memory_table(memory).c_str());
   if (!settings.tune.empty()) tune(runtime, settings.tune);
-  if (!settings.ops) return;
-  drain();
-  constexpr int kTraced = 3;
-  OpTrace trace(runtime);
-  start = Clock::now();
-  for (int i = 0; i < kTraced; ++i) take_step(kWarmUp + steps + i);
-  runtime.synchronize();
-  const double traced = std::chrono::duration<double>(Clock::now() - start).count() / kTraced;
-  print_ops(trace.collect(), kTraced, traced * 1e3);
+  StepFloor floor;
+  if (settings.ops || settings.floor) {
+    drain();
+    constexpr int kTraced = 3;
+    std::vector<OpRecord> records;
+    {
+      OpTrace trace(runtime);
+      start = Clock::now();
+      for (int i = 0; i < kTraced; ++i) take_step(kWarmUp + steps + i);
+      runtime.synchronize();
+      const double traced = std::chrono::duration<double>(Clock::now() - start).count() / kTraced;
+      records = trace.collect();
+      if (settings.ops) print_ops(records, kTraced, traced * 1e3);
+    }
+    if (settings.floor) {
+      const FloorShape shape{of.layers, of.hidden, of.heads, of.groups,     of.head_dim,
+                             of.ffn,    of.vocab,  of.seq,   of.micro_batch};
+      floor = FloorMeter(runtime, shape).measure(records, kTraced);
+      std::printf(
+          "floor %.1f ms: products %.1f (%.0f TFLOP/s), attention %.1f, other bytes %.1f "
+          "(copies at %.2f TB/s); the step reaches %.1f%% of it\n",
+          floor.ms(), floor.gemm_ms, floor.gemm_tflops, floor.attention_ms, floor.memory_ms,
+          floor.copy_tb, 100 * floor.ms() / (seconds * 1e3));
+    }
+  }
+  std::printf(
+      "{\"case\": \"%s\", \"ms\": %.2f, \"tokens_per_s\": %.0f, \"mfu\": %.4f, "
+      "\"peak_gib\": %.1f, \"floor_ms\": %.2f, \"deterministic\": %s}\n",
+      of.name, seconds * 1e3, rate, mfu(of, rate), double(memory.peak_total) / (1 << 30),
+      floor.ms(), settings.deterministic ? "true" : "false");
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -171,6 +195,8 @@ int main(int argc, char** argv) try {
       settings.deterministic = true;
     } else if (std::strcmp(argv[i], "--ops") == 0) {
       settings.ops = true;
+    } else if (std::strcmp(argv[i], "--floor") == 0) {
+      settings.floor = true;
     } else if (std::strcmp(argv[i], "--gemm-table") == 0 && i + 1 < argc) {
       settings.gemm_table = argv[++i];
     } else if (std::strcmp(argv[i], "--tune") == 0 && i + 1 < argc) {

@@ -22,6 +22,7 @@
 #include "cli/pretrain_options.h"
 #include "cli/template_command.h"
 #include "cli/tokenizer_command.h"
+#include "cli/tune_command.h"
 #include "cli/usage_error.h"
 #include "cli/verify_command.h"
 
@@ -55,6 +56,7 @@ std::span<const Command> commands() {
       {"pretrain", "train or evaluate a model, with Megatron's flags or a YAML recipe",
        run_pretrain},
       {"plan", "say what a run will hold, send and compute on any number of ranks", run_plan},
+      {"tune", "find the fastest algorithms for a run's products on this GPU", run_tune},
       {"launch", "start the ranks of a run as processes of this machine", run_launch},
       {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
       {"preprocess", "turn text into Megatron's .bin/.idx token files", run_preprocess},

@@ -29,6 +29,7 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
   options.threads = train.threads > 0 ? int(train.threads)
                                       : int(std::max(1u, std::thread::hardware_concurrency()));
   options.deterministic = train.deterministic_mode;
+  options.gemm_table = train.gemm_table;
   return options;
 }
 

@@ -44,6 +44,7 @@ struct TrainConfig {
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
   bool deterministic_mode = false;
+  std::string gemm_table;
   bool check_for_nan_in_loss_and_grad = true;
   bool arena = true;
 

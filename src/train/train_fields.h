@@ -32,6 +32,9 @@ void TrainConfig::each(Field&& field) {
   field("device", device, "where to train; auto takes a GPU when there is one", Own{});
   field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096}, Own{});
   field("deterministic-mode", deterministic_mode, "the same bits every time, also on GPUs");
+  field("gemm-table", gemm_table,
+        "which algorithms products take: a file of `phalanx tune`, or none",
+        DefaultIs{"the user's, where there is one"}, Own{});
   field("check-for-nan-in-loss-and-grad", check_for_nan_in_loss_and_grad,
         "go on after a loss or gradient that is not finite",
         OffSwitch{"no-check-for-nan-in-loss-and-grad"},

@@ -123,12 +123,9 @@ TEST(DatasetCases, AreNumpysAndPyTorchs) {
       counts,
       (std::map<std::string, int>{
           {"index", 40}, {"blend", 10}, {"exhaustive", 10}, {"cyclic", 10}, {"shuffle", 10}}));
-}
-
-TEST(DatasetCases, MoreFromAFile) {
-  const char* path = std::getenv("PHX_DATASET_CASES");
-  if (path == nullptr) GTEST_SKIP() << "PHX_DATASET_CASES is not set";
-  EXPECT_FALSE(check_file(path).empty()) << path;
+  // scripts/check_datasets.py has more of them.
+  if (const char* more = std::getenv("PHX_DATASET_CASES"))
+    EXPECT_FALSE(check_file(more).empty()) << more;
 }
 
 }  // namespace

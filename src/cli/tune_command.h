@@ -1,0 +1,12 @@
+// phalanx tune: the fastest algorithms for the products of a run, timed on this GPU.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace phx {
+
+// `args` without the program and the subcommand: the flags of pretrain and a few of its own.
+int run_tune(std::span<const std::string> args);
+
+}  // namespace phx
