@@ -148,6 +148,49 @@ TEST(HfConfig, UnknownKeysAreReportedNotRefused) {
   EXPECT_EQ(config_from_hf(config, "x").unread, (Texts{"special_trick"}));
 }
 
+// Whoever wrote the file: a model, or an error of ours; nothing else comes out.
+TEST(HfConfig, AnyValueOfAnyKeyIsTakenOrRefused) {
+  const Json values[] = {nullptr,
+                         true,
+                         -1,
+                         0,
+                         3,
+                         1e300,
+                         1.5,
+                         int64_t{1} << 62,
+                         "x",
+                         "",
+                         Json::array(),
+                         Json::array({1, "x", nullptr}),
+                         Json::object(),
+                         {{"rope_type", "yarn"}, {"factor", "x"}},
+                         {{"rope_type", "llama3"}},
+                         {{"full_attention", 3}}};
+  int taken = 0, refused = 0;
+  for (const char* name : kHfFixtures) {
+    const Json config = fixture_config(name);
+    Json keys = config;
+    for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "layer_types",
+                            "sliding_window", "head_dim", "num_key_value_heads"})
+      keys[key] = nullptr;
+    for (const auto& [key, unused] : keys.items()) {
+      for (const Json& value : values) {
+        Json changed = config;
+        changed[key] = value;
+        try {
+          const HfConfig result = config_from_hf(changed, name);
+          config_to_hf(*result.family, result.model, "float32", changed);
+          ++taken;
+        } catch (const Error&) {
+          ++refused;
+        }
+      }
+    }
+  }
+  EXPECT_GT(taken, 500);
+  EXPECT_GT(refused, 500);
+}
+
 TEST(HfConfig, AModelThatNoFamilyHasIsRefusedWithTheDifference) {
   TransformerConfig model = imported(fixture_config("llama2"));
   model.squared_relu = true;
