@@ -2,8 +2,11 @@
 // AdamW, gradient clipping and random tokens. MFU = (6 x matmul weights + 6 x layers x seq x heads
 // x head size) x tokens/s / 989.5e12.
 //
-//   bench_gpu_train [case...] [--steps N] [--deterministic-mode]     cases: gpt2s llama1b
-//   llama8b_8L
+//   bench_gpu_train [case...] [--steps N] [--deterministic-mode] [--ops]
+//                   [--gemm-table FILE|none] [--tune FILE]
+//
+// Cases: gpt2s llama1b llama8b_8L. --ops: a table of the step's kernels, from three more steps.
+// --tune: writes a table of the fastest algorithms for the products of the cases.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +15,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "core/op_trace.h"
 #include "core/philox.h"
+#include "kernels/gemm_tuning.h"
 #include "train/memory_table.h"
 #include "train/session.h"
 #include "train/trainer.h"
@@ -85,8 +90,43 @@ class RandomTokens : public SampleSource {
   int64_t vocab_;
 };
 
-void run(const Case& of, int steps, bool deterministic) {
-  Runtime runtime({.kind = DeviceKind::cuda, .deterministic = deterministic});
+struct Settings {
+  int steps = 20;
+  bool deterministic = false;
+  bool ops = false;
+  std::string gemm_table, tune;
+};
+
+// Time by kernel; what is left of a step is gaps and what is no kernel (copies, clearing).
+void print_ops(const std::vector<OpRecord>& records, int steps, double step_ms) {
+  std::printf("%-28s %6s %9s %8s %9s %7s\n", "kernel", "times", "ms/step", "TFLOP/s", "TB/s",
+              "share");
+  double sum = 0;
+  for (const OpTotal& op : totals_of(records)) {
+    const double seconds = op.ms / 1e3 / double(op.count);  // of one
+    sum += op.ms / steps;
+    std::printf("%-28s %6lld %9.3f %8.1f %9.2f %6.1f%%\n", op.name.c_str(),
+                static_cast<long long>(op.count / steps), op.ms / steps,
+                double(op.cost.flops) / seconds / 1e12, double(op.cost.bytes) / seconds / 1e12,
+                100 * op.ms / steps / step_ms);
+  }
+  std::printf("%-28s %6s %9.3f %8s %9s %6.1f%%\n", "other", "", step_ms - sum, "", "",
+              100 * (step_ms - sum) / step_ms);
+}
+
+void tune(Runtime& runtime, const std::string& file) {
+  kernels::tune_gemms(runtime, file, [](const kernels::TunedGemm& gemm) {
+    std::printf("%-44s %2d candidates  %8.4f -> %8.4f ms  %5.1f -> %5.1f TFLOP/s\n",
+                gemm.problem.c_str(), gemm.candidates, gemm.first_ms, gemm.best_ms,
+                gemm.flops / gemm.first_ms / 1e9, gemm.flops / gemm.best_ms / 1e9);
+  });
+}
+
+void run(const Case& of, const Settings& settings) {
+  const int steps = settings.steps;
+  Runtime runtime({.kind = DeviceKind::cuda,
+                   .deterministic = settings.deterministic,
+                   .gemm_table = settings.gemm_table});
   const RunConfig config = config_of(of);
   Sources sources(config);
   sources.train = std::make_shared<RandomTokens>(of.vocab);
@@ -96,12 +136,7 @@ void run(const Case& of, int steps, bool deterministic) {
   double loss = 0;
   constexpr int kWarmUp =
       5;  // the arena is packed after two steps, plans and algorithms are chosen in the first
-  for (int i = 0; i < kWarmUp + steps; ++i) {
-    if (i == kWarmUp) {
-      while (session.step.pending() > 0) session.step.collect();
-      runtime.synchronize();
-      start = Clock::now();
-    }
+  const auto take_step = [&](int i) {
     session.train_batches.load(int64_t{i} * of.micro_batch);
     session.step.run(session.train_batches,
                      {.iteration = i + 1, .update = i + 1, .lr = 1e-4, .weight_decay = 0.1});
@@ -109,7 +144,15 @@ void run(const Case& of, int steps, bool deterministic) {
       const StepResults results = session.step.collect();
       loss = results.loss_sum / results.tokens;
     }
-  }
+  };
+  const auto drain = [&] {
+    while (session.step.pending() > 0) session.step.collect();
+    runtime.synchronize();
+  };
+  for (int i = 0; i < kWarmUp; ++i) take_step(i);
+  drain();
+  start = Clock::now();
+  for (int i = 0; i < steps; ++i) take_step(kWarmUp + i);
   runtime.synchronize();
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / steps;
   const double rate = double(of.micro_batch * of.seq) / seconds;
@@ -120,19 +163,34 @@ void run(const Case& of, int steps, bool deterministic) {
       of.name, seconds * 1e3, rate, 100 * mfu(of, rate), double(memory.peak_total) / (1 << 30),
       double(memory.reserved) / (1 << 30), static_cast<long long>(memory.replayed_steps), loss);
   std::printf("%s\n", memory_table(memory).c_str());
+  if (!settings.tune.empty()) tune(runtime, settings.tune);
+  if (!settings.ops) return;
+  drain();
+  constexpr int kTraced = 3;
+  OpTrace trace(runtime);
+  start = Clock::now();
+  for (int i = 0; i < kTraced; ++i) take_step(kWarmUp + steps + i);
+  runtime.synchronize();
+  const double traced = std::chrono::duration<double>(Clock::now() - start).count() / kTraced;
+  print_ops(trace.collect(), kTraced, traced * 1e3);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
   std::vector<std::string> names;
-  int steps = 20;
-  bool deterministic = false;
+  Settings settings;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
-      steps = std::atoi(argv[++i]);
+      settings.steps = std::atoi(argv[++i]);
     } else if (std::strcmp(argv[i], "--deterministic-mode") == 0) {
-      deterministic = true;
+      settings.deterministic = true;
+    } else if (std::strcmp(argv[i], "--ops") == 0) {
+      settings.ops = true;
+    } else if (std::strcmp(argv[i], "--gemm-table") == 0 && i + 1 < argc) {
+      settings.gemm_table = argv[++i];
+    } else if (std::strcmp(argv[i], "--tune") == 0 && i + 1 < argc) {
+      settings.tune = argv[++i];
     } else {
       names.emplace_back(argv[i]);
     }
@@ -140,7 +198,7 @@ int main(int argc, char** argv) try {
   for (const Case& of : kCases) {
     bool wanted = names.empty();
     for (const std::string& name : names) wanted |= name == of.name;
-    if (wanted) run(of, steps, deterministic);
+    if (wanted) run(of, settings);
   }
   return 0;
 } catch (const Error& error) {

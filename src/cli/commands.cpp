@@ -19,6 +19,8 @@
 #include "cli/preprocess_command.h"
 #include "cli/pretrain_command.h"
 #include "cli/pretrain_options.h"
+#include "cli/template_command.h"
+#include "cli/tokenizer_command.h"
 #include "cli/usage_error.h"
 #include "cli/verify_command.h"
 
@@ -57,9 +59,12 @@ std::span<const Command> commands() {
       {"preprocess", "turn text into Megatron's .bin/.idx token files", run_preprocess},
       {"merge", "join several .bin/.idx pairs to one", run_merge},
       {"inspect", "look into token files, and at the samples that training sees", run_inspect},
+      {"tokenizer", "encode, decode and show a tokenizer, or train one", run_tokenizer},
       {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
       {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
       {"generate", "sample text from a checkpoint", run_generate},
+      {"template", "show chats as a chat template writes them, and what of them is learned",
+       run_template},
       {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
   };
   return list;

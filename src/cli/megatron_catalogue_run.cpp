@@ -202,8 +202,8 @@ std::span<const CatalogueGroup> run_catalogue() {
       // Other tasks.
       {.kind = kRefused,
        .reason = "pretraining is the only task in this build",
-       .switches = "sft perform-rl-step rl-use-sequence-packing inference-dynamic-batching",
-       .values = "sft-tokenizer-prompt-format logits-save-dir logits-save-top-k "
+       .switches = "perform-rl-step rl-use-sequence-packing inference-dynamic-batching",
+       .values = "logits-save-dir logits-save-top-k "
                  "logits-save-top-p logits-save-dtype logits-load-dir logits-load-kd-loss-alpha "
                  "grpo-prompts-per-step grpo-group-size grpo-iterations grpo-clamp-eps-lower "
                  "grpo-clamp-eps-upper grpo-kl-beta grpo-entropy-term-weight "

@@ -1,5 +1,7 @@
 #include "cli/not_in_this_build.h"
 
+#include <string_view>
+
 #include "base/error.h"
 
 namespace phx {
@@ -40,6 +42,15 @@ std::span<const LackingOption> lacking_options() {
   return list;
 }
 
+namespace {
+
+bool is_about_tokenizers(std::string_view flag) {
+  return flag.starts_with("--tokenizer") || flag.starts_with("--tiktoken") ||
+         flag == "--vocab-file" || flag == "--merge-file";
+}
+
+}  // namespace
+
 Problems not_in_this_build(const PretrainOptions& options, int64_t world) {
   Problems problems;
   const auto checkpoint = [&](const char* flag, const std::string& folder) {
@@ -53,6 +64,7 @@ Problems not_in_this_build(const PretrainOptions& options, int64_t world) {
   checkpoint("--pretrained-checkpoint", options.train.pretrained_checkpoint);
   for (const LackingOption& lacking : lacking_options()) {
     if (!lacking.is_set(options)) continue;
+    if (options.sft.sft && is_about_tokenizers(lacking.flag)) continue;  // chats need one
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});
   }
   return problems;

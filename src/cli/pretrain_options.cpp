@@ -6,6 +6,7 @@
 #include "base/option_rules.h"
 #include "cli/megatron_catalogue.h"
 #include "data/byte_tokenizer.h"
+#include "data/tokenizer.h"
 #include "train/batch_schedule.h"
 #include "train/layout.h"
 
@@ -182,6 +183,18 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
   }
 }
 
+// Chats are tokenized by the run itself, so its tokenizer says how many tokens there are.
+void take_vocabulary(ParseResult& result) {
+  std::optional<int64_t>& size = result.options.model.vocab_size;
+  if (size) return;
+  try {
+    size = make_tokenizer(result.options.data)->vocab_size();
+  } catch (const Error& error) {
+    add(result.report.problems, "tokenizer-model", error.what(),
+        "it says how many tokens there are");
+  }
+}
+
 }  // namespace
 
 OptionSet pretrain_option_set(PretrainOptions& options) {
@@ -191,14 +204,16 @@ OptionSet pretrain_option_set(PretrainOptions& options) {
   set.add("Run", options.train);
   set.add("Optimizer", options.optim);
   set.add("Data", options.data);
+  set.add("Chats", options.sft);
   set.add(megatron_catalogue());
   return set;
 }
 
 std::vector<Rule> pretrain_rules() {
   std::vector<Rule> rules;
-  for (const std::vector<Rule>& part : {transformer_rules(), parallel_rules(), train_rules(),
-                                        optimizer_rules(), data_rules(), cross_rules()}) {
+  for (const std::vector<Rule>& part :
+       {transformer_rules(), parallel_rules(), train_rules(), optimizer_rules(), data_rules(),
+        sft_rules(), cross_rules()}) {
     rules.insert(rules.end(), part.begin(), part.end());
   }
   return rules;
@@ -229,6 +244,9 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
     if (result.options.data.tokenizer_type == "ByteTokenizer" && !result.options.model.vocab_size) {
       result.options.model.vocab_size = ByteTokenizer::kVocabSize;
     }
+    if (result.options.sft.sft) take_vocabulary(result);
+  }
+  if (result.report.ok()) {
     result.options.model.resolve(result.options.parallel.tensor_model_parallel_size);
     result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "data/chat/sft_config.h"
 #include "data/data_config.h"
 #include "optim/optimizer_config.h"
 #include "parallel/parallel_config.h"
@@ -22,6 +23,7 @@ struct PretrainOptions {
   TrainConfig train;
   OptimizerConfig optim;
   DataConfig data;
+  SftConfig sft;
 
   // What the JSON copy kept beside a run or in a checkpoint holds: {"hidden_size": 4096, ..}.
   nlohmann::json to_json() const;

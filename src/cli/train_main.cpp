@@ -38,6 +38,7 @@ RunConfig run_config(const PretrainOptions& options) {
           .optim = options.optim,
           .train = options.train,
           .data = options.data,
+          .sft = options.sft,
           .json = options.to_json().dump()};
 }
 

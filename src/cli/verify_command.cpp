@@ -123,6 +123,7 @@ int run_verify(std::span<const std::string> args) {
                          .optim = given.optim,
                          .train = given.train,
                          .data = given.data,
+                         .sft = given.sft,
                          .json = {}};
   const SmallRun small = shrink(config, parsed.world);
   std::cout << "layout: " << mesh_text(config.parallel, parsed.world) << "\n"

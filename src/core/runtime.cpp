@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -22,6 +23,15 @@ const char* name(DeviceKind kind) {
       return "meta";
   }
   return "?";
+}
+
+TimeMark Backend::mark_time() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return {{}, std::chrono::duration<double, std::milli>(now).count()};
+}
+
+double Backend::milliseconds(const TimeMark& from, const TimeMark& to) const {
+  return to.ms - from.ms;
 }
 
 namespace {

@@ -45,6 +45,13 @@ struct Fence {
   std::shared_ptr<void> event;  // empty on cpu and meta
 };
 
+// A moment in the compute stream's work, for OpTrace.
+struct TimeMark {
+  std::shared_ptr<void> event;  // empty on cpu and meta
+  double ms = 0;                // there: of the host's clock
+};
+class OpTrace;
+
 class Stream {
  public:
   Stream(Runtime* runtime, StreamName name) : runtime_(runtime), name_(name) {}
@@ -85,10 +92,12 @@ class Backend {
   virtual void copy_within(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_rows(const RowCopy& copy, StreamName stream) = 0;
   virtual void set_zero(void* dst, int64_t bytes, StreamName stream) = 0;
+  virtual TimeMark mark_time();
+  virtual double milliseconds(const TimeMark& from, const TimeMark& to) const;  // both passed
   virtual std::string description() const = 0;
 };
 
-// What kernels did on meta.
+// What kernels did: counted on meta, and elsewhere while they are traced (core/op_trace.h).
 struct Cost {
   int64_t flops = 0;
   int64_t bytes = 0;  // read plus written, each operand once
@@ -115,6 +124,7 @@ struct RuntimeOptions {
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
   bool deterministic = false;  // cuda: only kernels with a fixed order of additions
+  std::string gemm_table;      // cuda: file of `phalanx tune`; empty: the user's, "none"
 };
 
 class Runtime {
@@ -128,6 +138,7 @@ class Runtime {
   DeviceKind kind() const { return options_.kind; }
   DeviceKind target() const { return kind() == DeviceKind::meta ? options_.target : kind(); }
   bool deterministic() const { return options_.deterministic; }
+  const RuntimeOptions& options() const { return options_; }
   std::string description() const { return backend_->description(); }
 
   Allocator& allocator() { return *allocator_; }
@@ -145,6 +156,8 @@ class Runtime {
     cost_.bytes += cost.bytes;
   }
   const Cost& cost() const { return cost_; }
+  OpTrace* trace() const { return trace_; }  // null: nobody looks
+  void set_trace(OpTrace* trace) { trace_ = trace; }
 
   // One T for this rank, made on first use: where a backend keeps its library handles.
   template <class T>
@@ -166,6 +179,7 @@ class Runtime {
   Purpose purpose_ = Purpose::activations;
   uint64_t next_order_ = 0;
   Cost cost_;
+  OpTrace* trace_ = nullptr;
 };
 
 // Within its scope, ops record (or do not record) their backward.

@@ -87,7 +87,7 @@ struct DataConfig {
                    {"BertWordPieceCase", "BERT is not in this build"},
                    {"MultimodalTokenizer", "multimodal models are not in this build"},
                    {"NullMultimodalTokenizer", "multimodal models are not in this build"},
-                   {"SFTTokenizer", "fine-tuning on chats is not in this build yet"}}});
+                   {"SFTTokenizer", "--sft goes with the type of the tokenizer itself"}}});
     field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
     field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
     field("merge-file", merge_file, "GPT-2 BPE: merges.txt");

@@ -1,6 +1,7 @@
 // From a kernel's one declaration to its cpu::, cuda:: or meta:: version, by device alone.
 #pragma once
 
+#include "core/op_trace.h"
 #include "core/tensor.h"
 
 #ifdef PHX_HAVE_CUDA
@@ -9,14 +10,18 @@
 #define PHX_DISPATCH_CUDA(function, ...) ::phx::throw_error("built without CUDA")
 #endif
 
-#define PHX_DISPATCH(device, function, ...)     \
-  switch ((device).kind()) {                    \
-    case ::phx::DeviceKind::cpu:                \
-      return cpu::function(__VA_ARGS__);        \
-    case ::phx::DeviceKind::meta:               \
-      return meta::function(__VA_ARGS__);       \
-    case ::phx::DeviceKind::cuda:               \
-      PHX_DISPATCH_CUDA(function, __VA_ARGS__); \
+// A traced kernel is counted by its meta version, which does nothing else.
+#define PHX_DISPATCH(device, function, ...)                             \
+  const ::phx::OpScope traced_op((device).runtime(), #function);        \
+  if (traced_op.traced() && (device).kind() != ::phx::DeviceKind::meta) \
+    meta::function(__VA_ARGS__);                                        \
+  switch ((device).kind()) {                                            \
+    case ::phx::DeviceKind::cpu:                                        \
+      return cpu::function(__VA_ARGS__);                                \
+    case ::phx::DeviceKind::meta:                                       \
+      return meta::function(__VA_ARGS__);                               \
+    case ::phx::DeviceKind::cuda:                                       \
+      PHX_DISPATCH_CUDA(function, __VA_ARGS__);                         \
   }
 
 // Declares the three versions beside the public one:

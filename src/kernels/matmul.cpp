@@ -9,7 +9,7 @@ namespace {
 // cuBLASLt's scratch memory: one for the compute stream, whose products run one after the other. A
 // meta device that stands for cuda holds it too.
 struct MatmulWorkspace {
-  static constexpr int64_t kBytes = int64_t{32} << 20;
+  static constexpr int64_t kBytes = int64_t{32} << 20;  // as CublasLt::kWorkspaceBytes says
   explicit MatmulWorkspace(Runtime& runtime)
       : tensor(empty({kBytes}, DType::u8, runtime.device(), Purpose::workspace)) {}
   Tensor tensor;
@@ -46,13 +46,19 @@ MatmulProblem check(const Tensor& a, const Tensor& b, const MatmulOptions& optio
       !bias.defined() || (bias.shape() == Shape({problem.n}) && bias.dtype() == c.tensor.dtype()),
       "matmul: the bias should be [", problem.n, "] of ", c.tensor.dtype(), ", but it is ",
       bias.shape(), " of ", bias.dtype());
+  const Tensor& add = options.add;
+  PHX_CHECK(!add.defined() || (add.numel() == c.tensor.numel() && add.dtype() == c.tensor.dtype() &&
+                               c.beta == 0.f && options.activation == MatmulActivation::none),
+            "matmul: what is added should be like c, ", c.tensor.shape(), " of ", c.tensor.dtype(),
+            ", without beta and activation, but it is ", add.shape(), " of ", add.dtype());
   return problem;
 }
 
 void run(const Tensor& a, const Tensor& b, const MatmulOptions& options,
          const MatmulProblem& problem, const Sink& c) {
   if (c.tensor.numel() == 0) return;
-  if (problem.k == 0 && !options.bias.defined() && options.activation == MatmulActivation::none) {
+  if (problem.k == 0 && !options.bias.defined() && !options.add.defined() &&
+      options.activation == MatmulActivation::none) {
     Tensor out = c.tensor;  // an expert without tokens: its weight's gradient is 0
     if (c.beta == 0.f) set_zero(out);
     return;

@@ -1,4 +1,5 @@
-// c = activation(alpha * op(a) op(b) + beta * c + bias): matrices by OpenBLAS on cpu, by cuBLASLt
+// c = activation(alpha * op(a) op(b) + beta * c + bias), or with another matrix in place of the old
+// c (`add`): matrices by OpenBLAS on cpu, by cuBLASLt
 // on cuda. 16-bit operands multiply and add in f32 and are rounded once, when c is stored; f32 is
 // full f32, never TF32. (On cuda the library may round a product before it adds a bias or c, too.)
 //
@@ -19,6 +20,7 @@ struct MatmulOptions {
   float alpha = 1.f;
   Tensor bias = {};  // [n] in c's dtype, or undefined
   MatmulActivation activation = MatmulActivation::none;
+  Tensor add = {};  // like c: c = add + the product; then there is no beta and no activation
 };
 
 // a [m, k], b [k, n] (transposed if the options say so) -> c [m, n]. All dimensions but the last

@@ -11,9 +11,9 @@
 namespace phx::kernels {
 
 inline int64_t num_row_blocks(int64_t rows, DeviceKind target) {
-  // cpu: enough pieces for a few threads; cuda: two blocks for each of an H200's 132
+  // cpu: enough pieces for a few threads; cuda: four blocks for each of an H200's 132
   // multiprocessors.
-  const int64_t most = target == DeviceKind::cuda ? 264 : 16;
+  const int64_t most = target == DeviceKind::cuda ? 528 : 16;
   return std::clamp<int64_t>(ceil_div(rows, 16), 1, most);
 }
 

@@ -27,4 +27,25 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {  // [.., in] 
       });
 }
 
+Tensor linear_onto(const Tensor& residual, const Tensor& x, const Tensor& w,
+                   const Remake& remake) {  // [.., out], [.., in], [out, in] -> [.., out]
+  PHX_CHECK(x.rank() >= 1 && w.rank() == 2 && x.dim(-1) == w.dim(1) &&
+                residual.shape() == x.shape().with_last(w.dim(0)),
+            "linear_onto: x is ", x.shape(), " and w ", w.shape(),
+            ", so the residual should be [.., out], [.., in] times [out, in], but it is ",
+            residual.shape());
+  Tensor y = empty_like(residual);
+  kernels::matmul(x, w, {.transpose_b = true, .add = residual.detach()}, {y});
+
+  const Tensor saved = w.requires_grad() && !remake ? x.detach() : Tensor();
+  return with_backward(y, {residual, x, w},
+                       [x = saved, w = w.detach(), remake](const Tensor& dy, GradOut& grad) {
+                         if (grad.wants(1)) kernels::matmul(dy, w, {}, grad.add(1));
+                         grad.later(2, [x, remake, dy](const Sink& dw) {
+                           kernels::matmul(dy, remake ? remake() : x, {.transpose_a = true}, dw);
+                         });
+                         grad.pass(0, dy);  // last: others add to it in place
+                       });
+}
+
 }  // namespace phx

@@ -21,9 +21,9 @@ namespace phx {
 
 struct LmLossOptions {
   int64_t vocab = 0;  // classes of all ranks; rows of w past them are padding. 0: all rows of w
-  double logit_softcap = 0;                  // cap * tanh(logits / cap); 0: none
-  int64_t ignore_index = -100;               // rows with this label have no loss and no gradient
-  int64_t chunk_bytes = int64_t{512} << 20;  // of logits at a time, at most
+  double logit_softcap = 0;                // cap * tanh(logits / cap); 0: none
+  int64_t ignore_index = -100;             // rows with this label have no loss and no gradient
+  int64_t chunk_bytes = int64_t{1} << 30;  // of logits at a time, at most
   // With the vocabulary cut over ranks: w has the classes from first_class on, and the statistics
   // of a chunk's rows are exchanged once. The gradient of x is then this rank's summand.
   int64_t first_class = 0;

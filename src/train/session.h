@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "data/chat/sft_config.h"
 #include "data/data_config.h"
 #include "models/gpt/gpt_model.h"
 #include "optim/optimizer.h"
@@ -26,6 +27,7 @@ struct RunConfig {
   OptimizerConfig optim;
   TrainConfig train;
   DataConfig data;
+  SftConfig sft = {};
   std::string json;  // all options, for the record
 
   LayoutConfig layout() const { return {model, parallel, train}; }

@@ -1,8 +1,10 @@
 // Where a run's samples come from: Sources of train/session.h.
 #include <algorithm>
+#include <thread>
 
 #include "base/error.h"
 #include "data/byte_tokenizer.h"
+#include "data/chat/sft_sources.h"
 #include "data/gpt/datasets.h"
 #include "data/tokenizer.h"
 #include "train/session.h"
@@ -60,15 +62,30 @@ DatasetRequest dataset_request(const RunConfig& config, Tokenizers how) {
             " is more than NumPy takes, which orders the samples: 4294967295");
   return {.sample = {.seq_length = config.model.seq_length,
                      .eod = special.eod,
-                     .mask_eod_loss = data.eod_mask_loss,
+                     // Made-up chats have the parts of real ones.
+                     .mask_eod_loss = data.eod_mask_loss || config.sft.sft,
                      .reset_positions = data.reset_position_ids,
                      .reset_attention = data.reset_attention_mask,
-                     .inter_document = data.dataloader_inter_document_masking,
+                     .inter_document = data.dataloader_inter_document_masking || config.sft.sft,
                      .pad = special.pad,
                      .may_pad = special.may_pad},
           .num_samples = {train.train_samples ? *train.train_samples : batches.after(0, iterations),
                           evaluations * evaluation, evaluation},
           .seed = uint32_t(train.seed)};
+}
+
+std::array<std::shared_ptr<const SftDataset>, 3> open_chats(const RunConfig& config) {
+  const int64_t vocab = vocabulary_of(config.model);
+  const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(config.data, vocab);
+  PHX_CHECK(tokenizer->vocab_size() <= vocab, "--vocab-size ", vocab, " is too small for ",
+            tokenizer->description(), "\n  hint: --vocab-size ", tokenizer->vocab_size());
+  const int64_t ranks = config.parallel.context_parallel_size;
+  const auto cores = int(std::max(1u, std::thread::hardware_concurrency()));
+  return make_sft_datasets(config.sft, config.data, *tokenizer,
+                           {.seq_length = config.model.seq_length,
+                            .seed = uint64_t(config.train.seed),
+                            .threads = config.train.threads > 0 ? int(config.train.threads) : cores,
+                            .multiple_of = ranks > 1 ? 2 * ranks : 1});
 }
 
 // A blend without weights does not repeat its data.
@@ -84,6 +101,13 @@ void check_length(const SampleSource& source, int64_t needed) {
 Sources::Sources(const RunConfig& config) {
   const int64_t vocab = vocabulary_of(config.model), s = config.model.seq_length;
   const DataConfig& data = config.data;
+  if (config.sft.sft && !data.mock_data) {  // a proof of a layout takes mock tokens
+    const auto chats = open_chats(config);
+    train = chats[0];
+    valid = chats[1];
+    test = chats[2];
+    return;
+  }
   if (data.mock_data) {
     const DatasetRequest request = dataset_request(config, Tokenizers::opened);
     const auto last = int32_t(vocab - 1);

@@ -56,6 +56,8 @@ Tensor BranchLinear::add_to(const Tensor& residual, const Tensor& x, const Drop&
                             const ForwardContext& context, const Remake& remake) {
   const RandomSite random = random_site(drop.site, context, tp(), residual.dim(0));
   const double p = context.training ? drop.p : 0.0;
+  if (!post_norm_ && bias() == nullptr && p == 0 && tp().size() == 1)
+    return multiply_onto(residual, x, remake);
   Tensor branch = multiply(x, remake);  // [s/tp, b, h]
   if (!post_norm_) {
     if (bias() == nullptr) return bias_dropout_add(residual, branch, Tensor(), p, random);

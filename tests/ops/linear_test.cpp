@@ -34,6 +34,76 @@ TEST(Linear, GradientsMatchFiniteDifferences) {
       {randn({3, 4}, Seed{4}), randn({4, 4}, Seed{5})});
 }
 
+Tensor onto(std::span<const Tensor> in) { return linear_onto(in[0], in[1], in[2]); }
+
+TEST(LinearOnto, AddsTheProductToTheResidual) {
+  const Tensor residual =
+      from_values(std::vector<double>{100, 200, 300}, {1, 3}, DType::f64, test_device());
+  const Tensor x = from_values(std::vector<double>{1, 2}, {1, 2}, DType::f64, test_device());
+  const Tensor w =
+      from_values(std::vector<double>{3, 4, 5, 6, 7, 8}, {3, 2}, DType::f64, test_device());
+  EXPECT_EQ(to_values(linear_onto(residual, x, w)), (std::vector<double>{111, 217, 323}));
+  EXPECT_EQ(to_values(residual), (std::vector<double>{100, 200, 300}));  // untouched
+}
+
+TEST(LinearOnto, GradientsMatchFiniteDifferences) {
+  expect_gradients_match(
+      onto, {randn({3, 2, 5}, Seed{1}), randn({3, 2, 4}, Seed{2}), randn({5, 4}, Seed{3})});
+  // The residual has another use, whose gradient is added to what is passed on.
+  expect_gradients_match(
+      [](std::span<const Tensor> in) { return linear_onto(in[0], linear(in[0], in[1]), in[2]); },
+      {randn({3, 5}, Seed{4}), randn({4, 5}, Seed{5}), randn({5, 4}, Seed{6})});
+}
+
+TEST(LinearOnto, ARemadeInputGivesTheSameGradients) {
+  const std::vector<Tensor> in = {randn({6, 5}, Seed{1}), randn({6, 4}, Seed{2}),
+                                  randn({5, 4}, Seed{3})};
+  const Gradients kept = gradients_of(onto, in);
+  const Gradients remade = gradients_of(
+      [&](std::span<const Tensor> x) {
+        return linear_onto(x[0], x[1], x[2], [y = x[1].detach()] { return y; });
+      },
+      in);
+  for (size_t i = 0; i < in.size(); ++i) expect_close(remade.inputs[i], kept.inputs[i], 0);
+}
+
+TEST(LinearOnto, RoundsOnceIn16Bits) {
+  // 1 + 2^-8 is no bf16: rounded first it would be lost.
+  const Tensor residual = from_values(std::vector<double>{-1}, {1, 1}, DType::bf16, test_device());
+  const Tensor x =
+      from_values(std::vector<double>{1, 0.00390625}, {1, 2}, DType::bf16, test_device());
+  const Tensor w = from_values(std::vector<double>{1, 1}, {1, 2}, DType::bf16, test_device());
+  EXPECT_EQ(to_values(linear_onto(residual, x, w)), (std::vector<double>{0.00390625}));
+}
+
+TEST(LinearOnto, MetaAllocatesLikeCpu) {
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    expect_meta_allocates_like_cpu([dtype](Device device) {
+      gradients_of(onto, std::vector<Tensor>{empty({33, 2, 40}, dtype, device),
+                                             empty({33, 2, 24}, dtype, device),
+                                             empty({40, 24}, dtype, device)});
+    });
+  }
+}
+
+TEST(LinearOnto, RefusesAResidualOfAnotherShape) {
+  const Tensor x = randn({6, 4}, Seed{1}), w = randn({5, 4}, Seed{2});
+  EXPECT_THROW(linear_onto(randn({6, 4}, Seed{3}), x, w), Error);
+}
+
+PHX_CUDA_TEST(LinearOnto, CudaMatchesCpuAtOddSizes) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (int64_t in : {7, 288, 1000}) {
+      // As for Linear: one rounding (two where the library rounds the product first).
+      const double tolerance = dtype == DType::f32 ? 1e-5 : dtype == DType::f16 ? 2e-3 : 1.6e-2;
+      expect_cuda_matches_cpu(onto,
+                              {randn({37, 3, 65}, Seed{1}, dtype),
+                               randn({37, 3, in}, Seed{2}, dtype), randn({65, in}, Seed{3}, dtype)},
+                              tolerance);
+    }
+  }
+}
+
 TEST(Linear, WeightGradientsCanBePutOff) {
   const std::vector<Tensor> in = {randn({6, 4}, Seed{1}), randn({5, 4}, Seed{2}),
                                   randn({5}, Seed{3})};

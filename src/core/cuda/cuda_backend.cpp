@@ -100,6 +100,20 @@ class CudaBackend : public Backend {
   void set_zero(void* dst, int64_t bytes, StreamName stream) override {
     PHX_CUDA_CHECK(cudaMemsetAsync(dst, 0, size_t(bytes), get(stream)));
   }
+  TimeMark mark_time() override {
+    cudaEvent_t event;
+    PHX_CUDA_CHECK(cudaEventCreate(&event));
+    std::shared_ptr<void> owner(
+        event, [](void* e) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(e)); });
+    PHX_CUDA_CHECK(cudaEventRecord(event, get(StreamName::compute)));
+    return {std::move(owner)};
+  }
+  double milliseconds(const TimeMark& from, const TimeMark& to) const override {
+    float ms = 0;
+    PHX_CUDA_CHECK(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from.event.get()),
+                                        static_cast<cudaEvent_t>(to.event.get())));
+    return ms;
+  }
   std::string description() const override { return description_; }
 
  private:

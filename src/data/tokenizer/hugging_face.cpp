@@ -81,6 +81,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const Json& json, const SpecialRoles&
   decoder_ = make_decoder(member(json, "decoder"));
   read_added_tokens(member(json, "added_tokens"));
   read_post_processor(member(json, "post_processor"));
+  check_special_ids();
   const auto id_of = [&](const std::optional<std::string>& token) -> std::optional<int32_t> {
     if (!token) return std::nullopt;
     return token_id(*token);
@@ -160,6 +161,15 @@ void HuggingFaceTokenizer::read_post_processor(const Json& json) {
   PHX_CHECK(text, "the post-processor's template leaves the text out, which is not supported");
   before_.insert(before_.begin(), before.begin(), before.end());
   after_.insert(after_.end(), after.begin(), after.end());
+}
+
+void HuggingFaceTokenizer::check_special_ids() const {
+  for (const auto* ids : {&before_, &after_}) {
+    for (const int32_t id : *ids) {
+      PHX_CHECK(id >= 0 && id < size_, "the post-processor adds the token ", id,
+                ", which is not in 0..", size_ - 1);
+    }
+  }
 }
 
 void HuggingFaceTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {

@@ -46,6 +46,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
  private:
   void read_added_tokens(const nlohmann::json& json);
   void read_post_processor(const nlohmann::json& json);
+  void check_special_ids() const;
   void encode_plain(std::string_view text, bool first, std::vector<int32_t>& ids) const;
   void encode_normalized(std::string_view text, bool first, std::vector<int32_t>& ids) const;
 

@@ -19,11 +19,11 @@ class TextPattern {
   bool find(std::string_view text, size_t from, size_t& begin, size_t& end) const;
 
   // Calls each(begin, end) for the matches from left to right. An empty match right after another
-  // match is passed over, and the search goes on a character further.
+  // match is passed over, and the search goes on a character further. An empty text has no match.
   template <class Each>
   void for_each_match(std::string_view text, Each&& each) const {
     size_t from = 0, last_end = std::string_view::npos, begin, end;
-    while (from <= text.size() && find(text, from, begin, end)) {
+    while (!text.empty() && from <= text.size() && find(text, from, begin, end)) {
       if (begin == end) {
         const size_t next = end + length_at(text, end);
         if (end != last_end) each(begin, end);

@@ -134,16 +134,20 @@ class Translator {
     const bool category = !category_ranges(name).empty();
     return "\\p{" + name + "}" + (category ? missing_ranges(name) : "");
   }
-  std::string word() const {
+  enum class Where { alone, in_class };
+  std::string word(Where where = Where::alone) const {
     // Alphabetic, marks, decimal digits, connectors; Latin-1's other numbers, or the joiners.
     return property("L") + property("M") + property("Nd") + property("Nl") + property("Pc") +
            "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}" +
-           (ruby_ ? "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}" : "\\x{200c}\\x{200d}");
+           (!ruby_ ? "\\x{200c}\\x{200d}"
+            // Oniguruma's fast path for Latin-1; its classes do not take it.
+            : where == Where::alone ? "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+                                    : "");
   }
 
   // A shorthand at `at_`: what a class holds for it, and whether it is the complement. False when
   // the escape there is none.
-  bool shorthand(std::string& set, bool& complement) {
+  bool shorthand(Where where, std::string& set, bool& complement) {
     const char kind = at_ + 1 < in_.size() ? in_[at_ + 1] : '\0';
     complement = kind == 'S' || kind == 'W' || kind == 'D' || kind == 'H' || kind == 'P';
     switch (kind) {
@@ -153,7 +157,7 @@ class Translator {
         break;
       case 'w':
       case 'W':
-        set = word();
+        set = word(where);
         break;
       case 'd':
       case 'D':
@@ -192,7 +196,7 @@ class Translator {
   void escape() {
     std::string set;
     bool complement = false;
-    if (shorthand(set, complement)) {
+    if (shorthand(Where::alone, set, complement)) {
       out_ += (complement ? "[^" : "[") + set + "]";
       return;
     }
@@ -249,7 +253,7 @@ class Translator {
       }
       std::string set;
       bool complement = false;
-      if (!shorthand(set, complement)) {
+      if (!shorthand(Where::in_class, set, complement)) {
         if (at_ + 1 >= in_.size()) refuse("a backslash at its end");
         copy_escape(inside);
       } else if (complement) {

@@ -1,5 +1,7 @@
 #include "kernels/matmul.h"
 
+#include <cstring>
+
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/matmul_blocks.h"
@@ -195,7 +197,13 @@ void widened(const Tensor& a, const Tensor& b, const MatmulOptions& options,
 }  // namespace
 
 void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options,
-            const MatmulProblem& problem, Tensor& workspace, const Sink& c) {
+            const MatmulProblem& problem, Tensor& workspace, const Sink& sink) {
+  Sink c = sink;
+  if (options.add.defined()) {  // the same sum with what is added as the old c
+    if (options.add.raw() != c.tensor.raw())
+      std::memcpy(c.tensor.raw(), options.add.raw(), size_t(c.tensor.bytes()));
+    c.beta = 1.f;
+  }
   for_float_dtype(a.dtype(), [&]<class T>() {
     if constexpr (std::is_same_v<T, acc_t<T>>) {
       direct<T>(a, b, options, problem, c);

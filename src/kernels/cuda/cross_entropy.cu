@@ -2,6 +2,10 @@
 // to them, in single elements otherwise. Statistics are one pass: each thread keeps its largest
 // logit and the sum of exponentials relative to it, and the threads' pairs are merged in a fixed
 // tree.
+//
+// The loss with its gradient reads a row twice, and should read memory once: the packs that were
+// read last stay in registers, and the others are walked backwards, so that the most recent ones
+// are still in the L2 cache.
 #include <cuda_runtime.h>
 
 #include "core/cuda/check.h"
@@ -17,6 +21,7 @@ namespace {
 using phx::cuda::kWarp;
 using phx::cuda::load;
 using phx::cuda::Pack;
+using phx::cuda::Packed;
 using phx::cuda::store;
 
 constexpr int kThreads = 512;  // a row of 32000 bf16 is 8 packs a thread
@@ -92,25 +97,37 @@ __device__ __forceinline__ Partial merge(Partial a, Partial b) {
   return {largest, a.sum * __expf(a.largest - largest) + b.sum * __expf(b.largest - largest)};
 }
 
+// The same with powers of 2.
+__device__ __forceinline__ Partial merge_base2(Partial a, Partial b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  if (largest == -INFINITY) return {largest, a.sum + b.sum};
+  return {largest, a.sum * exp2f(a.largest - largest) + b.sum * exp2f(b.largest - largest)};
+}
+
+template <bool kBase2>
 __device__ __forceinline__ Partial warp_merge(Partial x) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     const Partial other{__shfl_xor_sync(0xffffffffu, x.largest, offset),
                         __shfl_xor_sync(0xffffffffu, x.sum, offset)};
-    x = merge(x, other);
+    x = kBase2 ? merge_base2(x, other) : merge(x, other);
   }
   return x;
 }
 
-__device__ Partial block_merge(Partial x) {
+template <bool kBase2>
+__device__ Partial block_merge_in(Partial x) {
   constexpr int kWarps = kThreads / kWarp;
   __shared__ Partial parts[kWarps];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  x = warp_merge(x);
+  x = warp_merge<kBase2>(x);
   if (lane == 0) parts[warp] = x;
   __syncthreads();
-  return warp_merge(lane < kWarps ? parts[lane] : Partial{-INFINITY, 0.f});
+  return warp_merge<kBase2>(lane < kWarps ? parts[lane] : Partial{-INFINITY, 0.f});
 }
+
+__device__ Partial block_merge(Partial x) { return block_merge_in<false>(x); }
+__device__ Partial block_merge_base2(Partial x) { return block_merge_in<true>(x); }
 
 using Statistics = RowStatistics<float>;
 
@@ -173,6 +190,130 @@ __device__ void row_gradient(T* z, const Rows& rows, const Label& label, float l
     for (int i = 0; i < kWide; ++i) values[i] = T(gradient(pack * kWide + i, float(values[i])));
     store(z + pack * kWide, values);
   }
+}
+
+constexpr int kHeld = 8;   // packs a thread keeps
+constexpr int kBatch = 4;  // packs on their way at once
+constexpr float kLog2e = 1.4426950408889634f;
+
+// 2^x, one instruction.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Loss and gradient of one row without a softcap. An element costs a handful of instructions in
+// each pass, so that memory is what takes time: exponents are one multiply-add (in base 2, and in
+// the gradient with the row's weight in them), and what is special about the label is put right
+// afterwards by one thread. Columns past the classes come after the whole packs.
+template <class T>
+__device__ void held_row(T* z, const Rows& rows, const Label& label, float weight,
+                         float* loss_out) {
+  using Values = Packed<T>;
+  constexpr int kWide = Values::kWide;
+  const int thread = int(threadIdx.x), packs = int(rows.classes / kWide);
+  const int first_rest = packs * kWide;  // fewer than kWide classes, then padding
+  const float target = label.column >= 0 ? float(z[label.column]) : 0.f;
+
+  // The sum of 2^(z log2e - base), where base is the largest exponent so far.
+  Partial mine{-INFINITY, 0.f};
+  const auto add = [&]<int kN>(Values(&in)[kN], const bool(&there)[kN]) {
+    float largest = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      if (!there[j]) continue;
+      float values[kWide];
+      in[j].open(values);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) largest = fmaxf(largest, values[i]);
+      in[j].forget_opened();
+    }
+    largest = fmaxf(mine.largest, largest * kLog2e);
+    const float base = largest == -INFINITY ? 0.f : largest;  // -inf - -inf would be nan
+    float sum = mine.sum * exp2_fast(mine.largest - base);
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+      if (!there[j]) continue;
+      float values[kWide];
+      in[j].open(values);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) sum += exp2_fast(fmaf(values[i], kLog2e, -base));
+      in[j].forget_opened();
+    }
+    mine = {largest, sum};
+  };
+
+  // First what is not kept: packs from kHeld * kThreads on, in rounds of kBatch * kThreads.
+  constexpr int kFirst = kHeld * kThreads, kRound = kBatch * kThreads;
+  const int rounds = packs > kFirst ? (packs - kFirst + kRound - 1) / kRound : 0;
+  const auto load_round = [&](int round, Values(&values)[kBatch], bool(&there)[kBatch]) {
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j) {
+      const int pack = kFirst + round * kRound + j * kThreads + thread;
+      there[j] = pack < packs;
+      if (there[j]) values[j] = Values::load(z + int64_t{pack} * kWide);
+    }
+  };
+  for (int round = 0; round < rounds; ++round) {
+    Values values[kBatch];
+    bool there[kBatch];
+    load_round(round, values, there);
+    add(values, there);
+  }
+  Values held[kHeld];
+  bool kept[kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) {
+    kept[j] = j * kThreads + thread < packs;
+    if (kept[j]) held[j] = Values::load(z + int64_t{j * kThreads + thread} * kWide);
+  }
+  add(held, kept);
+  for (int i = first_rest + thread; i < int(rows.classes); i += kThreads)
+    mine = merge_base2(mine, {float(z[i]) * kLog2e, 1.f});
+  const Partial all = block_merge_base2(mine);  // its barrier: everybody has read the label's logit
+  const Loss loss =
+      row_loss({all.largest * (1.f / kLog2e), all.sum, target}, label);  // ln of the sum, as ever
+  if (thread == 0) *loss_out = loss.loss;
+
+  // dz = weight e^(z - lse) = sign(weight) 2^(z log2e + shift)
+  const bool zero = label.ignored || weight == 0.f;
+  const float magnitude = zero ? -INFINITY : log2f(fabsf(weight)) - loss.lse * kLog2e;
+  const float sign = copysignf(1.f, weight);  // 2^-inf = 0 where there is no gradient
+  const auto write_gradient = [&](const Values& in, int pack) {
+    float values[kWide];
+    in.open(values);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i)
+      values[i] = sign * exp2_fast(fmaf(values[i], kLog2e, magnitude));
+    Values::close(values).store(z + int64_t{pack} * kWide);
+  };
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j)
+    if (kept[j]) write_gradient(held[j], j * kThreads + thread);
+  for (int round = rounds - 1; round >= 0; --round) {
+    Values values[kBatch];
+    bool there[kBatch];
+    load_round(round, values, there);
+#pragma unroll
+    for (int j = 0; j < kBatch; ++j)
+      if (there[j]) write_gradient(values[j], kFirst + round * kRound + j * kThreads + thread);
+  }
+  for (int i = first_rest + thread; i < int(rows.columns); i += kThreads) {
+    const float softmax = i < int(rows.classes) && !zero ? __expf(float(z[i]) - loss.lse) : 0.f;
+    z[i] = T(softmax * weight);
+  }
+  if (zero || label.column < 0) return;
+  __syncthreads();  // the label's element was written above, by whoever has it
+  if (thread == 0) z[label.column] = T((__expf(target - loss.lse) - 1.f) * weight);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 2)
+    held_gradient_kernel(T* logits, Rows rows, float* __restrict__ losses) {
+  const int64_t row = blockIdx.x;
+  held_row(logits + row * rows.columns, rows, label_of(rows, row), weight_of(rows, row),
+           losses + row);
 }
 
 template <int kWide, class T, class Cap>
@@ -302,8 +443,7 @@ void cross_entropy_losses(const Tensor& statistics, const Tensor& labels,
   const unsigned blocks = unsigned((num_rows + kThreads - 1) / kThreads);
   losses_kernel<<<blocks, kThreads, 0, stream_of(statistics)>>>(
       statistics.data<float>(), rows_of(0, labels, {}, options), num_rows,
-      statistics.dim(0) / num_rows, lse.data<float>(),
-      losses.data<float>());
+      statistics.dim(0) / num_rows, lse.data<float>(), losses.data<float>());
   PHX_CUDA_CHECK(cudaGetLastError());
 }
 
@@ -323,7 +463,15 @@ void cross_entropy_with_gradient(Tensor& logits, const Tensor& labels, const Row
   if (logits.numel() == 0) return;
   const Rows rows = rows_of(logits.dim(1), labels, weights, options);
   for_logits(logits, options.logit_softcap, [&]<class T, int kWide>(auto cap) {
-    with_gradient_kernel<kWide><<<unsigned(logits.dim(0)), kThreads, 0, stream_of(logits)>>>(
+    const unsigned blocks = unsigned(logits.dim(0));
+    if constexpr (kWide > 1 && std::is_same_v<decltype(cap), NoCap>) {
+      if (rows.columns < INT32_MAX) {
+        held_gradient_kernel<<<blocks, kThreads, 0, stream_of(logits)>>>(logits.data<T>(), rows,
+                                                                         losses.data<float>());
+        return;
+      }
+    }
+    with_gradient_kernel<kWide><<<blocks, kThreads, 0, stream_of(logits)>>>(
         logits.data<T>(), rows, cap, losses.data<float>());
   });
   PHX_CUDA_CHECK(cudaGetLastError());

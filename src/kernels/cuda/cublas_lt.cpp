@@ -1,12 +1,15 @@
 #include "kernels/cuda/cublas_lt.h"
 
 #include "base/error.h"
+#include "base/log.h"
+#include "core/cuda/check.h"
+#include "kernels/cuda/gemm_table.h"
 
 namespace phx::kernels::cuda {
 
 #define PHX_LT_FUNCTION(name) library_.function<decltype(&name)>(#name)
 
-CublasLt::CublasLt(Runtime&)
+CublasLt::CublasLt(Runtime& runtime)
     : library_("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so"}),
       create_(PHX_LT_FUNCTION(cublasLtCreate)),
       destroy_(PHX_LT_FUNCTION(cublasLtDestroy)),
@@ -21,20 +24,44 @@ CublasLt::CublasLt(Runtime&)
       preference_create_(PHX_LT_FUNCTION(cublasLtMatmulPreferenceCreate)),
       preference_destroy_(PHX_LT_FUNCTION(cublasLtMatmulPreferenceDestroy)),
       preference_set_(PHX_LT_FUNCTION(cublasLtMatmulPreferenceSetAttribute)),
-      status_string_(PHX_LT_FUNCTION(cublasLtGetStatusString)) {
+      status_string_(PHX_LT_FUNCTION(cublasLtGetStatusString)),
+      version_(PHX_LT_FUNCTION(cublasLtGetVersion)) {
   check(create_(&handle_), "cublasLtCreate");
+  int ordinal = 0;
+  cudaDeviceProp properties;
+  PHX_CUDA_CHECK(cudaGetDevice(&ordinal));
+  PHX_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
+  gpu_ = properties.name;
+  std::string table = runtime.options().gemm_table;
+  std::error_code ignored;
+  if (table.empty()) {
+    table = default_gemm_table(gpu_, version()).string();
+    if (!std::filesystem::exists(table, ignored)) table.clear();
+  }
+  if (!table.empty() && table != "none") read_table(table);
+}
+
+void CublasLt::read_table(const std::string& path) {
+  GemmTable table = GemmTable::read(path);
+  PHX_CHECK(table.gpu == gpu_ && table.library == version(), path, " was made for ", table.gpu,
+            " and cuBLASLt ", table.library, ", but this is ", gpu_, " with ", version(),
+            "\n  hint: make a new one with `phalanx tune`, or leave --gemm-table away");
+  table_ = std::move(table.algorithms);
+  log_info(str_cat("products: ", table_.size(), " tuned algorithms from ", path));
 }
 
 #undef PHX_LT_FUNCTION
 
 CublasLt::~CublasLt() {
-  for (auto& [problem, plan] : plans_) {
-    (void)layout_destroy_(plan.a);
-    (void)layout_destroy_(plan.b);
-    (void)layout_destroy_(plan.c);
-    (void)desc_destroy_(plan.matmul);
-  }
+  for (auto& [problem, plan] : plans_) destroy(plan);
   (void)destroy_(handle_);
+}
+
+void CublasLt::destroy(const Plan& plan) const {
+  (void)layout_destroy_(plan.a);
+  (void)layout_destroy_(plan.b);
+  (void)layout_destroy_(plan.c);
+  (void)desc_destroy_(plan.matmul);
 }
 
 void CublasLt::check(cublasStatus_t status, const char* call) const {
@@ -42,7 +69,7 @@ void CublasLt::check(cublasStatus_t status, const char* call) const {
             " failed: ", status_string_(status));
 }
 
-CublasLt::Plan CublasLt::make_plan(const LtProblem& p, size_t workspace_bytes) {
+CublasLt::Plan CublasLt::make_plan(const LtProblem& p) const {
   Plan plan;
   // f32 is full f32: TF32 would keep 10 bits of mantissa.
   check(desc_create_(&plan.matmul, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -71,7 +98,11 @@ CublasLt::Plan CublasLt::make_plan(const LtProblem& p, size_t workspace_bytes) {
   plan.a = p.transpose_a ? layout(p.operand_type, p.k, p.m) : layout(p.operand_type, p.m, p.k);
   plan.b = p.transpose_b ? layout(p.operand_type, p.n, p.k) : layout(p.operand_type, p.k, p.n);
   plan.c = layout(p.out_type, p.m, p.n);
+  return plan;
+}
 
+std::vector<cublasLtMatmulAlgo_t> CublasLt::candidates(const LtProblem& p, size_t workspace_bytes,
+                                                       int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(preference_create_(&preference), "cublasLtMatmulPreferenceCreate");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -86,32 +117,60 @@ CublasLt::Plan CublasLt::make_plan(const LtProblem& p, size_t workspace_bytes) {
   // A sum over k that is cut in pieces is put together in f32, never in the 16-bit output.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  cublasLtMatmulHeuristicResult_t first;
+  const Plan plan = make_plan(p);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
   const cublasStatus_t status = heuristic_(handle_, plan.matmul, plan.a, plan.b, plan.c, plan.c,
-                                           preference, 1, &first, &found);
+                                           preference, most, results.data(), &found);
   (void)preference_destroy_(preference);
-  PHX_CHECK(status == CUBLAS_STATUS_SUCCESS && found > 0, "cuBLASLt has no algorithm for ", p.batch,
-            " x (", p.m, " x ", p.n, " x ", p.k, "), transposed ", p.transpose_a, p.transpose_b,
-            ", types ", int(p.operand_type), " to ", int(p.out_type), ", epilogue ",
-            int(p.epilogue), ", alignment ", p.align_a, "/", p.align_b, "/", p.align_c, ": ",
-            status_string_(status));
-  plan.algorithm = first.algo;
-  return plan;
+  destroy(plan);
+  PHX_CHECK(status == CUBLAS_STATUS_SUCCESS && found > 0, "cuBLASLt has no algorithm for ",
+            describe(p), ", epilogue ", int(p.epilogue), ", alignment ", p.align_a, "/", p.align_b,
+            "/", p.align_c, ": ", status_string_(status));
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < found; ++i) algorithms.push_back(results[size_t(i)].algo);
+  return algorithms;
+}
+
+cublasLtMatmulAlgo_t CublasLt::choose(const LtProblem& problem, size_t workspace_bytes) {
+  if (const auto tuned = table_.find(problem); tuned != table_.end()) return tuned->second;
+  return candidates(problem, workspace_bytes, 1)[0];
+}
+
+std::vector<LtProblem> CublasLt::problems() const {
+  std::vector<LtProblem> problems;
+  for (const auto& [problem, plan] : plans_) problems.push_back(problem);
+  return problems;
+}
+
+cublasStatus_t CublasLt::try_multiply(const LtProblem& problem,
+                                      const cublasLtMatmulAlgo_t& algorithm,
+                                      const Operands& operands, float alpha, float beta,
+                                      const Workspace& workspace, cudaStream_t stream) {
+  const Plan& plan = plans_.at(problem);
+  if (problem.epilogue == CUBLASLT_EPILOGUE_BIAS || problem.epilogue == CUBLASLT_EPILOGUE_GELU_BIAS)
+    check(desc_set_(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias,
+                    sizeof(operands.bias)),
+          "cublasLtMatmulDescSetAttribute");
+  return matmul_(handle_, plan.matmul, &alpha, operands.a, plan.a, operands.b, plan.b, &beta,
+                 operands.old, plan.c, operands.c, plan.c, &algorithm, workspace.data,
+                 workspace.bytes, stream);
 }
 
 void CublasLt::multiply(const LtProblem& problem, const Operands& operands, float alpha, float beta,
                         const Workspace& workspace, cudaStream_t stream) {
   auto found = plans_.find(problem);
-  if (found == plans_.end())
-    found = plans_.emplace(problem, make_plan(problem, workspace.bytes)).first;
+  if (found == plans_.end()) {
+    found = plans_.emplace(problem, make_plan(problem)).first;
+    found->second.algorithm = choose(problem, workspace.bytes);
+  }
   const Plan& plan = found->second;
   if (operands.bias != nullptr)
     check(desc_set_(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias,
                     sizeof(operands.bias)),
           "cublasLtMatmulDescSetAttribute");
   check(matmul_(handle_, plan.matmul, &alpha, operands.a, plan.a, operands.b, plan.b, &beta,
-                operands.c, plan.c, operands.c, plan.c, &plan.algorithm, workspace.data,
+                operands.old, plan.c, operands.c, plan.c, &plan.algorithm, workspace.data,
                 workspace.bytes, stream),
         "cublasLtMatmul");
 }

@@ -1,6 +1,7 @@
 // cuBLASLt, opened at first use: one handle a rank, and for every problem seen so far its
-// descriptors and the algorithm that the library's heuristic names first. Nothing is timed, so a
-// run computes the same way every time.
+// descriptors and its algorithm: the one that the table of `phalanx tune` has for it, or the one
+// that the library's heuristic names first. Nothing is timed, so a run computes the same way every
+// time.
 #pragma once
 
 #include <cublasLt.h>
@@ -8,6 +9,8 @@
 #include <compare>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/cuda/library.h"
 #include "core/runtime.h"
@@ -35,6 +38,7 @@ class CublasLt {
   struct Operands {
     const void* a;
     const void* b;
+    const void* old;  // what beta multiplies: c itself, or a matrix like it
     void* c;
     const void* bias;  // null if the epilogue has none
   };
@@ -42,9 +46,23 @@ class CublasLt {
     void* data;
     size_t bytes;  // the same at every call: the choice of algorithm depends on it
   };
-  // Enqueues c = epilogue(alpha op(a) op(b) + beta c) on `stream`.
+  // Enqueues c = epilogue(alpha op(a) op(b) + beta old) on `stream`.
   void multiply(const LtProblem& problem, const Operands& operands, float alpha, float beta,
                 const Workspace& workspace, cudaStream_t stream);
+
+  // --- for tuning (kernels/gemm_tuning.h)
+  static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+  std::vector<LtProblem> problems() const;  // that were multiplied so far
+  // What the heuristic proposes, the best guess first.
+  std::vector<cublasLtMatmulAlgo_t> candidates(const LtProblem& problem, size_t workspace_bytes,
+                                               int most);
+  // With this algorithm, which the library may refuse.
+  cublasStatus_t try_multiply(const LtProblem& problem, const cublasLtMatmulAlgo_t& algorithm,
+                              const Operands& operands, float alpha, float beta,
+                              const Workspace& workspace, cudaStream_t stream);
+  const char* text(cublasStatus_t status) const { return status_string_(status); }
+  const std::string& gpu() const { return gpu_; }
+  size_t version() const { return version_(); }
 
  private:
   struct Plan {
@@ -52,7 +70,10 @@ class CublasLt {
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
     cublasLtMatmulAlgo_t algorithm;
   };
-  Plan make_plan(const LtProblem& problem, size_t workspace_bytes);
+  Plan make_plan(const LtProblem& problem) const;  // all but the algorithm
+  void destroy(const Plan& plan) const;
+  cublasLtMatmulAlgo_t choose(const LtProblem& problem, size_t workspace_bytes);
+  void read_table(const std::string& path);
   void check(cublasStatus_t status, const char* call) const;
 
   phx::cuda::Library library_;
@@ -70,8 +91,11 @@ class CublasLt {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy_;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set_;
   decltype(&cublasLtGetStatusString) status_string_;
+  decltype(&cublasLtGetVersion) version_;
   cublasLtHandle_t handle_ = nullptr;
+  std::string gpu_;
   std::map<LtProblem, Plan> plans_;
+  std::map<LtProblem, cublasLtMatmulAlgo_t> table_;  // of `phalanx tune`
 };
 
 }  // namespace phx::kernels::cuda

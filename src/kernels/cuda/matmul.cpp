@@ -1,5 +1,6 @@
 #include "kernels/matmul.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "kernels/cuda/cublas_lt.h"
@@ -41,6 +42,7 @@ cublasLtEpilogue_t epilogue_of(const MatmulOptions& options) {
 // one value a row of the column-major result, is ours [n].
 void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options,
             const MatmulProblem& problem, Tensor& workspace, const Sink& c) {
+  const Tensor& old = options.add.defined() ? options.add : c.tensor;
   const LtProblem lt{.operand_type = lt_type(a.dtype()),
                      .out_type = lt_type(c.tensor.dtype()),
                      .m = problem.n,
@@ -52,13 +54,14 @@ void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options,
                      .epilogue = epilogue_of(options),
                      .align_a = alignment_of(b),
                      .align_b = alignment_of(a),
-                     .align_c = alignment_of(c.tensor)};
+                     .align_c = std::min(alignment_of(c.tensor), alignment_of(old))};
   const CublasLt::Operands operands{.a = b.raw(),
                                     .b = a.raw(),
+                                    .old = old.raw(),
                                     .c = c.tensor.raw(),
                                     .bias = options.bias.defined() ? options.bias.raw() : nullptr};
   a.runtime().extension<CublasLt>().multiply(
-      lt, operands, options.alpha, c.beta,
+      lt, operands, options.alpha, options.add.defined() ? 1.f : c.beta,
       {.data = workspace.raw(), .bytes = size_t(workspace.bytes())},
       static_cast<cudaStream_t>(a.device().compute_stream()));
 }

@@ -49,6 +49,26 @@ __device__ __forceinline__ float row_sum(float x) {
     return block_sum<kLanes>(x);
 }
 
+// Several sums over a row's threads with one exchange.
+template <int kLanes, int kN, int kAll>
+__device__ __forceinline__ void row_sums(float (&x)[kAll]) {
+#pragma unroll
+  for (int i = 0; i < kN; ++i) x[i] = warp_sum(x[i]);
+  if constexpr (kLanes > kWarp) {
+    constexpr int kWarps = kLanes / kWarp;
+    __shared__ float parts[kN][kWarps];
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    __syncthreads();  // the last sums' readers are through
+    if (lane == 0) {
+#pragma unroll
+      for (int i = 0; i < kN; ++i) parts[i][warp] = x[i];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kN; ++i) x[i] = warp_sum(lane < kWarps ? parts[i][lane] : 0.f);
+  }
+}
+
 // kLanes threads a row, each with kVecs vectors: vector v of lane l is column (v kLanes + l) kWide.
 template <class T, bool kMean, int kLanes, int kVecs>
 __global__ void __launch_bounds__(kLanes == kWarp ? kWarp * kShortRows : kLanes)
@@ -137,79 +157,102 @@ __global__ void __launch_bounds__(kWalkThreads) norm_walk_kernel(NormForward<T> 
   }
 }
 
+// Blocks that should share a multiprocessor: without being told, the compiler spends so many
+// registers that only one fits, and memory waits.
+constexpr int backward_blocks(int lanes, int vecs) {
+  return lanes > 256 ? 1 : vecs == 1 ? 4 : vecs == 2 ? 3 : 2;
+}
+
 // Block g of the grid takes rows [rows g / grid, rows (g + 1) / grid), as row_block cuts them. Its
 // threads keep dw (and dbias) of their columns in registers over all of them; where eight warps
-// take a row each, they are added through shared memory in order of the warps at the end.
+// take a row each, they are added through shared memory in order of the warps at the end. Where the
+// whole block takes a row, it takes kBatch of them at once: more bytes on their way, and two
+// barriers for all of them.
 template <class T, bool kMean, int kLanes, int kVecs>
-__global__ void __launch_bounds__(kLanes == kWarp ? kWarp * kShortRows : kLanes)
+__global__ void __launch_bounds__(kLanes == kWarp ? kWarp * kShortRows : kLanes,
+                                  backward_blocks(kLanes, kVecs))
     norm_backward_kernel(NormBackward<T> a) {
   constexpr int kWide = kVector<T>, kRows = kLanes == kWarp ? kShortRows : 1;
   constexpr int kSums = kMean ? 2 : 1;
-  constexpr bool kAhead = kVecs <= 2;  // registers allow to load the next row during this one
+  constexpr int kBatch = kLanes > kWarp && kVecs == 1 ? 2 : 1;
   const int lane = int(threadIdx.x);
   const int64_t begin = a.rows * blockIdx.x / gridDim.x,
                 end = a.rows * (blockIdx.x + 1) / gridDim.x;
 
-  Pack<T, kWide> w[kVecs], next_x[kVecs], next_dy[kVecs];
+  using Values = Packed<T>;
+  Values w[kVecs];
   float sums[kSums][kVecs][kWide] = {};  // dw, dbias
   auto column_of = [&](int v) { return (v * kLanes + lane) * kWide; };
-  auto load_row = [&](int64_t row, Pack<T, kWide>* x, Pack<T, kWide>* dy) {
-#pragma unroll
-    for (int v = 0; v < kVecs; ++v) {
-      if (column_of(v) >= a.h) continue;
-      x[v] = load<kWide>(a.x + row * a.h + column_of(v));
-      dy[v] = load<kWide>(a.dy + row * a.h + column_of(v));
-    }
-  };
 #pragma unroll
   for (int v = 0; v < kVecs; ++v)
-    if (column_of(v) < a.h) w[v] = load<kWide>(a.w + column_of(v));
+    if (column_of(v) < a.h) w[v] = Values::load(a.w + column_of(v));
 
-  int64_t row = begin + threadIdx.y;
-  if (kAhead && row < end) load_row(row, next_x, next_dy);
-  for (; row < end; row += kRows) {
-    Pack<T, kWide> x[kVecs], dy[kVecs];
-    if constexpr (kAhead) {
+  for (int64_t first = begin + threadIdx.y; first < end; first += kRows * kBatch) {
+    Values x[kBatch][kVecs], dy[kBatch][kVecs], old[kBatch][kVecs];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int64_t row = first + b * kRows;
+      if (row >= end) continue;
 #pragma unroll
       for (int v = 0; v < kVecs; ++v) {
-        x[v] = next_x[v];
-        dy[v] = next_dy[v];
-      }
-      if (row + kRows < end) load_row(row + kRows, next_x, next_dy);
-    } else {
-      load_row(row, x, dy);
-    }
-    const float r = a.rstd[row], mean = kMean ? a.mean[row] : 0.f;
-    float dot = 0.f, total = 0.f;  // of g xhat and g, g = dy w
-#pragma unroll
-    for (int v = 0; v < kVecs; ++v) {
-      if (column_of(v) >= a.h) continue;
-#pragma unroll
-      for (int j = 0; j < kWide; ++j) {
-        const float d = float(dy[v][j]), xhat = (float(x[v][j]) - mean) * r;
-        const float g = d * (float(w[v][j]) + a.shift);
-        dot += g * xhat;
-        total += g;
-        sums[0][v][j] += d * xhat;
-        if constexpr (kMean) sums[1][v][j] += d;
+        if (column_of(v) >= a.h) continue;
+        const int64_t at = row * a.h + column_of(v);
+        x[b][v] = Values::load(a.x + at);
+        dy[b][v] = Values::load(a.dy + at);
+        if (a.keep) old[b][v] = Values::load(a.dx + at);
       }
     }
-    const float mean_gx = row_sum<kLanes>(dot) / float(a.h);
-    const float mean_g = kMean ? row_sum<kLanes>(total) / float(a.h) : 0.f;
+    float r[kBatch], mean[kBatch], moments[2 * kBatch];  // of g xhat and g, g = dy w
 #pragma unroll
-    for (int v = 0; v < kVecs; ++v) {
-      if (column_of(v) >= a.h) continue;
-      T* dx = a.dx + row * a.h + column_of(v);
-      Pack<T, kWide> out;
-      if (a.keep) out = load<kWide>(dx);
+    for (int b = 0; b < kBatch; ++b) {
+      const int64_t row = first + b * kRows;
+      moments[b] = moments[kBatch + b] = 0.f;
+      if (row >= end) continue;
+      r[b] = a.rstd[row];
+      mean[b] = kMean ? a.mean[row] : 0.f;
 #pragma unroll
-      for (int j = 0; j < kWide; ++j) {
-        const float xhat = (float(x[v][j]) - mean) * r;
-        const float g = float(dy[v][j]) * (float(w[v][j]) + a.shift);
-        const float value = r * (g - mean_g - xhat * mean_gx);
-        out[j] = T(a.keep ? float(out[j]) + value : value);
+      for (int v = 0; v < kVecs; ++v) {
+        if (column_of(v) >= a.h) continue;
+        float xs[kWide], dys[kWide], ws[kWide];
+        x[b][v].open(xs);
+        dy[b][v].open(dys);
+        w[v].open(ws);
+#pragma unroll
+        for (int j = 0; j < kWide; ++j) {
+          const float xhat = (xs[j] - mean[b]) * r[b], g = dys[j] * (ws[j] + a.shift);
+          moments[b] += g * xhat;
+          if constexpr (kMean) moments[kBatch + b] += g;
+          sums[0][v][j] += dys[j] * xhat;
+          if constexpr (kMean) sums[1][v][j] += dys[j];
+        }
+        x[b][v].forget_opened();
+        dy[b][v].forget_opened();
+        w[v].forget_opened();
       }
-      store(dx, out);
+    }
+    row_sums<kLanes, kMean ? 2 * kBatch : kBatch>(moments);
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int64_t row = first + b * kRows;
+      if (row >= end) continue;
+      const float mean_gx = moments[b] / float(a.h);
+      const float mean_g = kMean ? moments[kBatch + b] / float(a.h) : 0.f;
+#pragma unroll
+      for (int v = 0; v < kVecs; ++v) {
+        if (column_of(v) >= a.h) continue;
+        float xs[kWide], dys[kWide], ws[kWide], out[kWide] = {};
+        x[b][v].open(xs);
+        dy[b][v].open(dys);
+        w[v].open(ws);
+        if (a.keep) old[b][v].open(out);
+#pragma unroll
+        for (int j = 0; j < kWide; ++j) {
+          const float xhat = (xs[j] - mean[b]) * r[b], g = dys[j] * (ws[j] + a.shift);
+          out[j] += r[b] * (g - mean_g - xhat * mean_gx);
+        }
+        Values::close(out).store(a.dx + row * a.h + column_of(v));
+        w[v].forget_opened();
+      }
     }
   }
 
@@ -279,6 +322,8 @@ template <class F>
 bool for_row_width(int64_t vectors, F&& f) {
   if (vectors <= 32 * 2)
     f.template operator()<32, 2>();
+  else if (vectors <= 32 * 3)
+    f.template operator()<32, 3>();
   else if (vectors <= 32 * 4)
     f.template operator()<32, 4>();
   else if (vectors <= 256)

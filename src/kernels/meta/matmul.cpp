@@ -4,7 +4,7 @@ namespace phx::kernels::meta {
 
 void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options,
             const MatmulProblem& problem, Tensor&, const Sink& c) {
-  const int64_t old = c.beta != 0.f ? c.tensor.bytes() : 0;
+  const int64_t old = c.beta != 0.f || options.add.defined() ? c.tensor.bytes() : 0;
   const int64_t bias = options.bias.defined() ? options.bias.bytes() : 0;
   a.runtime().count({.flops = 2 * problem.batch * problem.m * problem.n * problem.k,
                      .bytes = a.bytes() + b.bytes() + bias + old + c.tensor.bytes()});

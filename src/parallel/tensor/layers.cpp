@@ -84,6 +84,11 @@ RowLinear::RowLinear(int64_t in, int64_t out, const LinearOptions& options,
   add_parameter("bias", *bias_);
 }
 
+Tensor RowLinear::multiply_onto(const Tensor& residual, const Tensor& x, const Remake& remake) {
+  PHX_ASSERT(tp_.size() == 1, "a sum over ranks comes before the residual");
+  return linear_onto(residual, x, weight_.acquire(), remake);
+}
+
 Tensor RowLinear::multiply(const Tensor& x, const Remake& remake) {
   return row_linear(x, weight_.acquire(), tp_, remake);
 }

@@ -41,6 +41,8 @@ class RowLinear : public Module {
   RowLinear(int64_t in, int64_t out, const LinearOptions& options, const TensorParallel& tp);
   // Without the bias, which whoever adds the residual adds too. [s, b, in/tp] -> [s/tp, b, out]
   Tensor multiply(const Tensor& x, const Remake& remake = {});
+  // residual + the above: on one rank, where nothing has to be summed in between.
+  Tensor multiply_onto(const Tensor& residual, const Tensor& x, const Remake& remake = {});
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   const TensorParallel& tp() const { return tp_; }
 

@@ -3,15 +3,10 @@
 // again there.
 #pragma once
 
-#include <functional>
-
+#include "ops/linear.h"
 #include "parallel/tensor/tensor_parallel.h"
 
 namespace phx {
-
-// Makes an op's input again in the backward, so that it need not be kept: a norm from what it
-// normalised, an activation from what it was applied to. Gives the very same bytes.
-using Remake = std::function<Tensor()>;
 
 // w [out/tp, in], b [out/tp] or undefined: x [s/tp or s, b, in] -> [s, b, out/tp]
 Tensor column_linear(const Tensor& x, const Tensor& w, const Tensor& b, const TensorParallel& tp,

@@ -1,0 +1,99 @@
+#include "kernels/cuda/gemm_table.h"
+
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace phx::kernels::cuda {
+
+namespace {
+
+constexpr int kFormat = 1;
+using Words = std::array<uint64_t, sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t)>;
+
+nlohmann::json to_json(const LtProblem& p) {
+  return {p.m,       p.n,       p.k,       p.batch,         p.transpose_a,       p.transpose_b,
+          p.align_a, p.align_b, p.align_c, int(p.epilogue), int(p.operand_type), int(p.out_type)};
+}
+
+LtProblem problem_from(const nlohmann::json& values) {
+  return {.operand_type = cudaDataType_t(values.at(10).get<int>()),
+          .out_type = cudaDataType_t(values.at(11).get<int>()),
+          .m = values.at(0),
+          .n = values.at(1),
+          .k = values.at(2),
+          .batch = values.at(3),
+          .transpose_a = values.at(4),
+          .transpose_b = values.at(5),
+          .epilogue = cublasLtEpilogue_t(values.at(9).get<int>()),
+          .align_a = values.at(6),
+          .align_b = values.at(7),
+          .align_c = values.at(8)};
+}
+
+const char* type_name(cudaDataType_t type) {
+  return type == CUDA_R_32F ? "f32" : type == CUDA_R_16BF ? "bf16" : "f16";
+}
+
+}  // namespace
+
+GemmTable GemmTable::read(const Path& path) {
+  GemmTable table;
+  try {
+    const nlohmann::json file = nlohmann::json::parse(read_file(path));
+    PHX_CHECK(file.at("format") == kFormat, path.string(), " has format ", file.at("format").dump(),
+              "; this phalanx reads ", kFormat, ": run `phalanx tune` again");
+    table.gpu = file.at("gpu");
+    table.library = file.at("cublaslt");
+    for (const nlohmann::json& entry : file.at("products")) {
+      const auto words = entry.at("algorithm").get<Words>();
+      cublasLtMatmulAlgo_t algorithm;
+      std::memcpy(&algorithm, words.data(), sizeof(algorithm));
+      table.algorithms[problem_from(entry.at("product"))] = algorithm;
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw_error(str_cat(path.string(), " is no table of `phalanx tune`: ", error.what()));
+  }
+  return table;
+}
+
+void GemmTable::write(const Path& path) const {
+  nlohmann::json products = nlohmann::json::array();
+  for (const auto& [problem, algorithm] : algorithms) {
+    Words words;
+    std::memcpy(words.data(), &algorithm, sizeof(algorithm));
+    products.push_back(
+        {{"product", to_json(problem)}, {"algorithm", words}, {"means", describe(problem)}});
+  }
+  const nlohmann::json file = {
+      {"format", kFormat}, {"gpu", gpu}, {"cublaslt", library}, {"products", std::move(products)}};
+  if (path.has_parent_path()) make_folder(path.parent_path());
+  write_file(path, file.dump(1) + "\n");
+}
+
+// In our row-major terms: the library sees the product transposed.
+std::string describe(const LtProblem& p) {
+  return str_cat(p.batch > 1 ? str_cat(p.batch, " x ") : "", p.n, " x ", p.m, " x ", p.k, " ",
+                 p.transpose_b ? "T" : "N", p.transpose_a ? "T" : "N", " ",
+                 type_name(p.operand_type), " to ", type_name(p.out_type));
+}
+
+Path default_gemm_table(const std::string& gpu_name, size_t library) {
+  Path folder;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != 0)
+    folder = cache;
+  else if (const char* home = std::getenv("HOME"); home != nullptr && *home != 0)
+    folder = Path(home) / ".cache";
+  else
+    return {};
+  std::string gpu = gpu_name;
+  for (char& c : gpu)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return folder / "phalanx" / str_cat("gemm_", gpu, "_", library, ".json");
+}
+
+}  // namespace phx::kernels::cuda
