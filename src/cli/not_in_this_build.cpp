@@ -1,35 +1,14 @@
 #include "cli/not_in_this_build.h"
 
-#include <string_view>
-
 #include "base/error.h"
 
 namespace phx {
 
 std::span<const LackingOption> lacking_options() {
   using Options = const PretrainOptions&;
-  static const char* const tokenizer = "no tokenizer is read yet";
-  static const char* const ids =
-      "--token-file holds token ids, and --vocab-size says how many there are";
   static const char* const logs = "this is not logged yet";
   static const char* const leave = "leave it out";
   static const LackingOption list[] = {
-      {"--tokenizer-type", "only ByteTokenizer and NullTokenizer are there yet", ids,
-       [](Options o) {
-         const std::string& type = o.data.tokenizer_type;
-         return !type.empty() && type != "ByteTokenizer" && type != "NullTokenizer";
-       }},
-      {"--tokenizer-model", tokenizer, ids,
-       [](Options o) { return !o.data.tokenizer_model.empty(); }},
-      {"--vocab-file", tokenizer, ids, [](Options o) { return !o.data.vocab_file.empty(); }},
-      {"--merge-file", tokenizer, ids, [](Options o) { return !o.data.merge_file.empty(); }},
-      {"--tiktoken-pattern", tokenizer, ids,
-       [](Options o) { return !o.data.tiktoken_pattern.empty(); }},
-      {"--tiktoken-num-special-tokens", tokenizer, ids,
-       [](Options o) {
-         return o.data.tiktoken_num_special_tokens != DataConfig{}.tiktoken_num_special_tokens;
-       }},
-
       {"--save-retain-interval", "every checkpoint is kept so far", leave,
        [](Options o) { return o.train.save_retain_interval.has_value(); }},
       {"--log-params-norm", logs, leave, [](Options o) { return o.train.log_params_norm; }},
@@ -41,15 +20,6 @@ std::span<const LackingOption> lacking_options() {
   };
   return list;
 }
-
-namespace {
-
-bool is_about_tokenizers(std::string_view flag) {
-  return flag.starts_with("--tokenizer") || flag.starts_with("--tiktoken") ||
-         flag == "--vocab-file" || flag == "--merge-file";
-}
-
-}  // namespace
 
 Problems not_in_this_build(const PretrainOptions& options, int64_t world) {
   Problems problems;
@@ -64,7 +34,6 @@ Problems not_in_this_build(const PretrainOptions& options, int64_t world) {
   checkpoint("--pretrained-checkpoint", options.train.pretrained_checkpoint);
   for (const LackingOption& lacking : lacking_options()) {
     if (!lacking.is_set(options)) continue;
-    if (options.sft.sft && is_about_tokenizers(lacking.flag)) continue;  // chats need one
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});
   }
   return problems;

@@ -275,23 +275,20 @@ Texts pretrain(Texts extra) {
 }
 
 TEST(Phalanx, WhatARunLacksIsANoteOfCheckArgs) {
-  const Outcome outcome = run(pretrain({"--train-iters", "1", "--check-args", "--vocab-file", "v",
-                                        "--merge-file", "m", "--log-params-norm"}));
+  const Outcome outcome = run(pretrain(
+      {"--train-iters", "1", "--check-args", "--log-num-zeros-in-grad", "--log-params-norm"}));
   EXPECT_EQ(outcome.code, kExitDone);
   EXPECT_TRUE(outcome.out.starts_with(
       "note: this build cannot run these yet:\n"
-      "  --vocab-file, --merge-file: no tokenizer is read yet; --token-file holds token ids, and "
-      "--vocab-size says how many there are\n"
-      "  --log-params-norm: this is not logged yet; leave it out\n"))
+      "  --log-params-norm, --log-num-zeros-in-grad: this is not logged yet; leave it out\n"))
       << outcome.out;
 }
 
 TEST(Phalanx, WhatARunLacksIsToldWithEverythingElseAndExitsWithTwo) {
-  const Outcome outcome = run(pretrain({"--log-params-norm", "--vocab-file", "v", "--lr", "-1"}));
+  const Outcome outcome = run(pretrain({"--log-params-norm", "--lr", "-1"}));
   EXPECT_EQ(outcome.code, kExitUsage);
   for (const char* part :
        {"error: --lr -1 should be positive\n", "error: one of --train-iters and --train-samples",
-        "error: --vocab-file: no tokenizer is read yet\n  hint: --token-file holds token ids",
         "error: --log-params-norm: this is not logged yet\n"}) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << outcome.err;
   }
@@ -299,29 +296,9 @@ TEST(Phalanx, WhatARunLacksIsToldWithEverythingElseAndExitsWithTwo) {
 }
 
 TEST(Phalanx, EveryOptionThatARunLacksIsNamed) {
-  Texts args = pretrain({"--train-iters",
-                         "1",
-                         "--tokenizer-model",
-                         "t",
-                         "--vocab-file",
-                         "v",
-                         "--merge-file",
-                         "m",
-                         "--tiktoken-pattern",
-                         "v1",
-                         "--tiktoken-num-special-tokens",
-                         "7",
-                         "--tokenizer-type",
-                         "TikTokenizer",
-                         "--save",
-                         "s",
-                         "--save-interval",
-                         "2",
-                         "--save-retain-interval",
-                         "4",
-                         "--log-params-norm",
-                         "--log-num-zeros-in-grad",
-                         "--use-checkpoint-opt-param-scheduler"});
+  Texts args = pretrain({"--train-iters", "1", "--save", "s", "--save-interval", "2",
+                         "--save-retain-interval", "4", "--log-params-norm",
+                         "--log-num-zeros-in-grad", "--use-checkpoint-opt-param-scheduler"});
   EXPECT_EQ(run(args).code, kExitUsage);
   args.push_back("--check-args");
   const Outcome outcome = run(args);
