@@ -123,7 +123,7 @@ std::span<const CatalogueGroup> run_catalogue() {
        .switches = "tokenizer-sentencepiece-legacy tokenizer-hf-no-use-fast "
                    "tokenizer-hf-no-include-special-tokens trust-remote-code "
                    "allow-ambiguous-pad-tokens",
-       .values = "tokenizer-metadata chat-template",
+       .values = "tokenizer-metadata",
        .lists = "tokenizer-special-tokens"},
 
       // Checkpoints.

@@ -39,7 +39,7 @@ struct SftConfig {
                   "FILE.jinja names it"}}});
     field("chat-template", chat_template,
           "a folder with chat_template.jinja or tokenizer_config.json, or such a file",
-          DefaultIs{"the folder of --tokenizer-model"}, Own{});
+          DefaultIs{"the folder of --tokenizer-model"});
     field("chat-template-name", chat_template_name, "which one, where a config has several", Own{});
     field("sft-packing", sft_packing,
           "several chats in a sample: none, as they come, or by length with the least padding",
