@@ -1,7 +1,6 @@
 #include "cli/not_in_this_build.h"
 
 #include "base/error.h"
-#include "data/tokenizer.h"
 
 namespace phx {
 
@@ -20,24 +19,8 @@ std::span<const LackingOption> lacking_options() {
   return list;
 }
 
-namespace {
-
-// A recipe can be checked where its tokenizer is not; a run needs to know the vocabulary.
-void check_tokenizer(const PretrainOptions& options, Problems& problems) {
-  if (options.model.vocab_size || options.model.padded_vocab_size) return;
-  try {
-    make_tokenizer(options.data);
-  } catch (const Error& error) {
-    problems.push_back({ProblemKind::refused, "--tokenizer-type", error.what(),
-                        "give the tokenizer's files, or --vocab-size"});
-  }
-}
-
-}  // namespace
-
 Problems not_in_this_build(const PretrainOptions& options) {
   Problems problems;
-  check_tokenizer(options, problems);
   for (const LackingOption& lacking : lacking_options()) {
     if (!lacking.is_set(options)) continue;
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});

@@ -7,12 +7,25 @@
 #include "cli/not_in_this_build.h"
 #include "cli/pretrain_options.h"
 #include "cli/train_main.h"
+#include "data/tokenizer.h"
 
 namespace phx {
+namespace {
+
+// Where the options do not say how many tokens there are, the tokenizer does. Not asked by
+// --check-args, which opens no files.
+void take_vocabulary(PretrainOptions& options) {
+  const std::string& type = options.data.tokenizer_type;
+  if (options.model.vocab_size || type.empty() || type == "NullTokenizer") return;
+  options.model.vocab_size = make_tokenizer(options.data)->vocab_size();
+  options.model.resolve(options.parallel.tensor_model_parallel_size);
+}
+
+}  // namespace
 
 int run_pretrain(std::span<const std::string> args) {
   const std::optional<LaunchEnvironment> launch = launch_environment();
-  const ParseResult result =
+  ParseResult result =
       parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt);
   if (result.report.help) {
     std::cout << pretrain_help();
@@ -31,6 +44,7 @@ int run_pretrain(std::span<const std::string> args) {
     std::cout << format_notes(lacking) << result.options.table();
     return kExitDone;
   }
+  take_vocabulary(result.options);
   return train_main(result.options, launch);
 }
 

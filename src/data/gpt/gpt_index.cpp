@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <future>
 #include <limits>
 #include <numeric>
@@ -21,14 +22,40 @@ constexpr int64_t kMostNarrow = std::numeric_limits<int32_t>::max();
 constexpr int64_t kChunk = 1 << 16;  // documents that a thread takes at a time
 constexpr int64_t kAhead = 32;       // lengths fetched before they are needed
 
+// From here on lengths are read from a copy: they are read in the order of the shuffled documents,
+// and on a file's small pages nearly every read would miss the cache of addresses.
+constexpr int64_t kWorthCopying = 1 << 20;
+
+// The lengths of a range of documents.
+struct RangeLengths {
+  LengthsView lengths;  // of the range alone
+  int64_t first = 0;    // its first document
+  BigArray<int32_t> copy = {};
+
+  const std::byte* at(int32_t document) const { return lengths.at(document - first); }
+  int64_t of(int32_t document) const { return lengths[document - first]; }
+};
+
+RangeLengths range_lengths(LengthsView lengths, SequenceRange range, ThreadPool& threads) {
+  RangeLengths result{{lengths.at(range.first), range.count}, range.first};
+  if (range.count < kWorthCopying) return result;
+  result.copy = BigArray<int32_t>(range.count);
+  auto* copy = reinterpret_cast<std::byte*>(result.copy.span().data());
+  threads.parallel_for(range.count, kChunk, [&](int64_t begin, int64_t end) {
+    std::memcpy(copy + 4 * begin, lengths.at(range.first + begin), size_t(4 * (end - begin)));
+  });
+  result.lengths.data = copy;
+  return result;
+}
+
 // f(document position, length) over positions [begin, end). Lengths lie anywhere, so they are
 // fetched ahead.
 template <class F>
-void for_lengths(LengthsView lengths, std::span<const int32_t> documents, int64_t begin,
+void for_lengths(const RangeLengths& lengths, std::span<const int32_t> documents, int64_t begin,
                  int64_t end, F&& f) {
   for (int64_t i = begin; i < end; ++i) {
     if (i + kAhead < end) __builtin_prefetch(lengths.at(documents[size_t(i + kAhead)]));
-    f(i, int64_t{lengths[documents[size_t(i)]]});
+    f(i, lengths.of(documents[size_t(i)]));
   }
 }
 
@@ -70,7 +97,7 @@ BigArray<int32_t> document_index(const GptIndexRequest& request, const EpochPlan
 // Sample j begins at token j * seq_length of all documents end to end: threads find those that fall
 // into their chunk of documents, once they know where the chunk begins.
 template <class T>
-BigArray<T> sample_starts(LengthsView lengths, std::span<const int32_t> documents,
+BigArray<T> sample_starts(const RangeLengths& lengths, std::span<const int32_t> documents,
                           int64_t seq_length, int64_t num_samples, ThreadPool& threads) {
   const auto count = int64_t(documents.size()), chunks = ceil_div(count, kChunk);
   std::vector<int64_t> first_token(size_t(chunks) + 1);
@@ -182,12 +209,13 @@ GptIndex GptIndex::build(LengthsView lengths, const GptIndexRequest& request, in
   std::future<void> beside;
   if (num_threads > 1) beside = std::async(std::launch::async, shuffle);
   const std::span<const int32_t> order = documents.span();
+  const RangeLengths near = range_lengths(lengths, range, threads);
   if (int64_t(order.size()) <= kMostNarrow)
     memory->starts =
-        sample_starts<int32_t>(lengths, order, request.seq_length, plan.num_samples, threads);
+        sample_starts<int32_t>(near, order, request.seq_length, plan.num_samples, threads);
   else
     memory->wide_starts =
-        sample_starts<int64_t>(lengths, order, request.seq_length, plan.num_samples, threads);
+        sample_starts<int64_t>(near, order, request.seq_length, plan.num_samples, threads);
   if (num_threads > 1)
     beside.get();
   else
