@@ -72,6 +72,7 @@ def main():
         return {c for c in POINTS if category[c].startswith(names)}
 
     print(f"""// Written by scripts/make_unicode_tables.py from tokenizers {tokenizers.__version__}.
+// clang-format off
 #include "data/tokenizer/unicode_tables.h"
 
 #include <iterator>

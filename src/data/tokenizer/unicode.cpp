@@ -152,7 +152,7 @@ size_t valid_length(std::string_view text, size_t at, size_t& bad) {
 }
 
 std::string_view valid_utf8(std::string_view text, std::string& storage) {
-  if (simdjson::validate_utf8(text.data(), text.size())) return text;
+  if (text.empty() || simdjson::validate_utf8(text.data(), text.size())) return text;
   storage.clear();
   storage.reserve(text.size() + text.size() / 8);
   for (size_t at = 0; at < text.size();) {

@@ -1,4 +1,5 @@
 // Written by scripts/make_unicode_tables.py from tokenizers 0.23.3.
+// clang-format off
 #include "data/tokenizer/unicode_tables.h"
 
 #include <iterator>
