@@ -81,8 +81,10 @@ class FloorMeter {
     return 2.0 * double(kBytes) / ms / 1e9;
   }
 
-  struct Product {  // y [t, out] = x [t, in] w^T, and both of its gradients
-    Tensor x, w, y, dw;
+  // y [t, out] = x [t, in] w^T, and both of its gradients. What is computed goes elsewhere than
+  // what is read: fed back, numbers grow to infinities, which cost the card less power.
+  struct Product {
+    Tensor x, w, dy, y, dx, dw;
     int64_t times;
   };
 
@@ -90,8 +92,14 @@ class FloorMeter {
   double gemms() {
     const int64_t t = of_.seq * of_.micro_batch, q = of_.heads * of_.head_dim;
     const auto product = [&](int64_t rows, int64_t in, int64_t out, int64_t times) {
-      return Product{random({rows, in}, DType::bf16), random({out, in}, DType::bf16),
-                     random({rows, out}, DType::bf16), random({out, in}, DType::f32), times};
+      const DType bf16 = DType::bf16;
+      return Product{random({rows, in}, bf16),
+                     random({out, in}, bf16),
+                     random({rows, out}, bf16),
+                     random({rows, out}, bf16),
+                     random({rows, in}, bf16),
+                     random({out, in}, DType::f32),
+                     times};
     };
     // The head comes in chunks, as in ops/lm_loss.cpp.
     const int64_t chunk = std::min(t, (int64_t{1} << 30) / (of_.vocab * 2) / 64 * 64);
@@ -106,9 +114,9 @@ class FloorMeter {
       for (const Product& p : products) {
         for (int64_t i = 0; i < p.times; ++i) {
           kernels::matmul(p.x, p.w, {.transpose_b = true}, {p.y});
-          kernels::matmul(p.y, p.w, {}, {p.x});
+          kernels::matmul(p.dy, p.w, {}, {p.dx});
           // The head's gradient is added to from its second chunk on.
-          kernels::matmul(p.y, p.x, {.transpose_a = true, .alpha = 1e-3f},
+          kernels::matmul(p.dy, p.x, {.transpose_a = true, .alpha = 1e-3f},
                           {p.dw, &p == &products[4] ? 1.f : 0.f});
         }
       }

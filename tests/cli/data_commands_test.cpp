@@ -1,0 +1,75 @@
+// preprocess, merge and inspect data as users run them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int code;
+  std::string out, err;
+};
+
+Outcome run(const std::vector<std::string>& args) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int code = run_phalanx(args);
+  const std::string out = testing::internal::GetCapturedStdout();
+  return {code, out, testing::internal::GetCapturedStderr()};
+}
+
+TEST(DataCommands, TextBecomesSamplesThatCanBeLookedAt) {
+  const TempFolder folder;
+  write_file(folder / "a.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"defgh\"}\n");
+  const std::string prefix = (folder / "a").string(), pair = prefix + "_text_document";
+  ASSERT_EQ(run({"preprocess", "--input", (folder / "a.jsonl").string(), "--output-prefix", prefix,
+                 "--append-eod", "--tokenizer-type", "ByteTokenizer"})
+                .code,
+            kExitDone);
+  const auto counts = nlohmann::json::parse(run({"inspect", "data", pair, "--json"}).out);
+  EXPECT_EQ(counts["documents"], 2);
+  EXPECT_EQ(counts["tokens"], 10);
+  EXPECT_EQ(counts["dtype"], "uint16");
+
+  ASSERT_EQ(run({"merge", "--input", pair, pair, "--output-prefix", prefix + "_twice"}).code,
+            kExitDone);
+  EXPECT_THAT(run({"inspect", "data", prefix + "_twice"}).out,
+              HasSubstr("4 sequences in 4 documents"));
+
+  const auto sample = nlohmann::json::parse(
+      run({"inspect", "data", pair, "--json", "--sample", "0", "--seq-length", "9", "--split", "1",
+           "--tokenizer-type", "ByteTokenizer", "--eod-mask-loss", "--reset-attention-mask"})
+          .out);
+  std::vector<int> tokens = sample["tokens"], mask = sample["loss_mask"];
+  const std::vector<int> cu_seqlens = sample["cu_seqlens"];
+  const auto end = std::find(tokens.begin(), tokens.end(), 256) - tokens.begin();
+  EXPECT_EQ(mask[size_t(end)], 0);
+  EXPECT_EQ(cu_seqlens, (std::vector<int>{0, int(end) + 1, 9}));
+}
+
+TEST(DataCommands, WhatIsWrongIsTold) {
+  const TempFolder folder;
+  EXPECT_THAT(run({"preprocess", "--input", "x", "--output-prefix", "y", "--split-sentences",
+                   "--tokenizer-type", "ByteTokenizer"})
+                  .err,
+              HasSubstr("--split-sentences: documents are not cut into sentences"));
+  EXPECT_THAT(run({"preprocess", "--input", "x", "--output-prefix", "y"}).err,
+              HasSubstr("--tokenizer-type or --tokenizer-model is required"));
+  const Outcome missing = run({"inspect", "data", (folder / "none").string()});
+  EXPECT_EQ(missing.code, kExitFailed);
+  EXPECT_THAT(missing.err, HasSubstr("none.idx"));
+  EXPECT_EQ(run({"inspect", "data"}).code, kExitUsage);
+  EXPECT_EQ(run({"inspect", "nothing"}).code, kExitUsage);
+}
+
+}  // namespace
+}  // namespace phx
