@@ -9,6 +9,7 @@ they make of every code point.
 Needs the PyPI packages tokenizers and sentencepiece."""
 import io
 import json
+import os
 from pathlib import Path
 
 import sentencepiece
@@ -177,7 +178,8 @@ def charsmap():
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS), model_writer=model, vocab_size=400, model_type="unigram",
-        normalization_rule_tsv=str(rules), hard_vocab_limit=False, minloglevel=2)
+        normalization_rule_tsv=os.path.relpath(rules),  # which the model keeps
+        hard_vocab_limit=False, minloglevel=2)
     rules.unlink()
     return model.getvalue()
 
