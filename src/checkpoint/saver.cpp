@@ -115,10 +115,11 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
                  .stall_seconds = 0};
   for (const LocalBox& box : job->boxes) job->report.bytes += box.bytes();
   const std::set<Runtime*> runtimes = runtimes_of(job->boxes);
-  job->in_place =
-      mode == SaveMode::waiting && std::ranges::all_of(runtimes, [](const Runtime* runtime) {
-        return runtime->kind() == DeviceKind::cpu;
-      });
+  // A rank may have nothing to write: all that it holds may be copies of what others write.
+  job->in_place = job->boxes.empty() || (mode == SaveMode::waiting &&
+                                         std::ranges::all_of(runtimes, [](const Runtime* runtime) {
+                                           return runtime->kind() == DeviceKind::cpu;
+                                         }));
   if (!job->in_place)
     ring_->make_room(job->boxes[0].flat.runtime().backend(), job->report.bytes,
                      options_.ring_bytes);

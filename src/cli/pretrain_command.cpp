@@ -3,6 +3,7 @@
 #include <iostream>
 #include <optional>
 
+#include "base/error.h"
 #include "cli/exit_codes.h"
 #include "cli/not_in_this_build.h"
 #include "cli/pretrain_options.h"
@@ -12,20 +13,19 @@
 namespace phx {
 namespace {
 
-// Where the options do not say how many tokens there are, the tokenizer does. Not asked by
-// --check-args, which opens no files.
-void take_vocabulary(PretrainOptions& options) {
-  const std::string& type = options.data.tokenizer_type;
-  if (options.model.vocab_size || type.empty() || type == "NullTokenizer") return;
-  options.model.vocab_size = make_tokenizer(options.data)->vocab_size();
-  options.model.resolve(options.parallel.tensor_model_parallel_size);
+// Where neither the options nor their tokenizer said how many tokens there are, it could not be
+// read, which is fine for --check-args: now it says why.
+void need_vocabulary(const PretrainOptions& options) {
+  if (options.model.vocab_size || options.model.padded_vocab_size) return;
+  make_tokenizer(options.data);
+  throw_error("the vocabulary's size is not known\n  hint: --vocab-size");
 }
 
 }  // namespace
 
 int run_pretrain(std::span<const std::string> args) {
   const std::optional<LaunchEnvironment> launch = launch_environment();
-  ParseResult result =
+  const ParseResult result =
       parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt);
   if (result.report.help) {
     std::cout << pretrain_help();
@@ -44,7 +44,7 @@ int run_pretrain(std::span<const std::string> args) {
     std::cout << format_notes(lacking) << result.options.table();
     return kExitDone;
   }
-  take_vocabulary(result.options);
+  need_vocabulary(result.options);
   return train_main(result.options, launch);
 }
 

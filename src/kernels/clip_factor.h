@@ -17,13 +17,15 @@ struct ClipOptions {
   bool sticky = true;
 };
 
-// Reads sum_squares and loss_scale, writes grad_norm, clip_factor, nonfinite and skip.
+// Reads sum_squares, loss_sum and loss_scale, writes grad_norm, clip_factor, nonfinite and skip.
 PHX_KERNEL(void, clip_factor, (Tensor & scalars, const ClipOptions& options))  // f64 [kNumSlots]
 
 PHX_HD void update_clip_factor(double* slots, const ClipOptions& options) {
   const double loss_scale = slots[int(Slot::loss_scale)];
   const double norm = std::sqrt(slots[int(Slot::sum_squares)]) / loss_scale;
-  const bool nonfinite = !(norm < 1.7976931348623157e308);  // also true of a nan
+  // Also true of a nan. A loss that is not finite skips the step even where the gradients are.
+  constexpr double kLargest = 1.7976931348623157e308;
+  const bool nonfinite = !(norm < kLargest) || !(std::fabs(slots[int(Slot::loss_sum)]) < kLargest);
   double coefficient = 1.0;
   // 1e-6 keeps a norm of 0 harmless; Megatron and PyTorch add the same.
   if (options.max_norm > 0) coefficient = options.max_norm / (norm + 1e-6);

@@ -56,6 +56,10 @@ void expect_skips(Device device) {
     EXPECT_TRUE(clip(scalars, bad, {}).skip);
     scalars.clear_skip();
     EXPECT_FALSE(clip(scalars, 1, {}).skip);
+    // Finite gradients of a loss that is not finite are not trusted.
+    Tensor loss = scalars.slot(Slot::loss_sum);
+    kernels::fill(loss, bad);
+    EXPECT_TRUE(clip(scalars, 1, {}).nonfinite);
   }
   StepScalars scalars(device);
   scalars.begin_step({.loss_scale = 1});

@@ -81,6 +81,8 @@ SftDataset::SftDataset(const std::vector<ChatFile>& files, const ChatTemplate* c
   PHX_CHECK(options.seq_length >= 2, "--seq-length ", options.seq_length,
             " leaves no room for a chat");
   for (const ChatFile& file : files) read(file, chat_template, tokenizer);
+  // A small file has no lines for some part of --split: evaluation does without, training cannot.
+  if (counts_.learned == 0 && split != Split::train) return;
   PHX_CHECK(counts_.learned > 0, "there is no ", split_name(split),
             " chat with an answer to learn: ", counts_.conversations, " conversations were read, ",
             counts_.skipped, " were too long, ", counts_.silent, " had nothing to learn in ",

@@ -276,10 +276,15 @@ __device__ void held_row(T* z, const Rows& rows, const Label& label, float weigh
       row_loss({all.largest * (1.f / kLog2e), all.sum, target}, label);  // ln of the sum, as ever
   if (thread == 0) *loss_out = loss.loss;
 
-  // dz = weight e^(z - lse) = sign(weight) 2^(z log2e + shift)
-  const bool zero = label.ignored || weight == 0.f;
-  const float magnitude = zero ? -INFINITY : log2f(fabsf(weight)) - loss.lse * kLog2e;
-  const float sign = copysignf(1.f, weight);  // 2^-inf = 0 where there is no gradient
+  if (label.ignored || weight == 0.f) {  // no gradient, whatever the logits are
+    for (int pack = thread; pack < packs; pack += kThreads)
+      Values{{0u, 0u, 0u, 0u}}.store(z + int64_t{pack} * kWide);
+    for (int i = first_rest + thread; i < int(rows.columns); i += kThreads) z[i] = T(0.f);
+    return;
+  }
+  // dz = weight e^(z - lse) = sign(weight) 2^(z log2e + magnitude)
+  const float magnitude = log2f(fabsf(weight)) - loss.lse * kLog2e;
+  const float sign = copysignf(1.f, weight);
   const auto write_gradient = [&](const Values& in, int pack) {
     float values[kWide];
     in.open(values);
@@ -300,10 +305,10 @@ __device__ void held_row(T* z, const Rows& rows, const Label& label, float weigh
       if (there[j]) write_gradient(values[j], kFirst + round * kRound + j * kThreads + thread);
   }
   for (int i = first_rest + thread; i < int(rows.columns); i += kThreads) {
-    const float softmax = i < int(rows.classes) && !zero ? __expf(float(z[i]) - loss.lse) : 0.f;
+    const float softmax = i < int(rows.classes) ? __expf(float(z[i]) - loss.lse) : 0.f;
     z[i] = T(softmax * weight);
   }
-  if (zero || label.column < 0) return;
+  if (label.column < 0) return;
   __syncthreads();  // the label's element was written above, by whoever has it
   if (thread == 0) z[label.column] = T((__expf(target - loss.lse) - 1.f) * weight);
 }

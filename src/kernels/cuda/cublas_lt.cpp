@@ -161,8 +161,9 @@ void CublasLt::multiply(const LtProblem& problem, const Operands& operands, floa
                         const Workspace& workspace, cudaStream_t stream) {
   auto found = plans_.find(problem);
   if (found == plans_.end()) {
+    const cublasLtMatmulAlgo_t algorithm = choose(problem, workspace.bytes);
     found = plans_.emplace(problem, make_plan(problem)).first;
-    found->second.algorithm = choose(problem, workspace.bytes);
+    found->second.algorithm = algorithm;
   }
   const Plan& plan = found->second;
   if (operands.bias != nullptr)
