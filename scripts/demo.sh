@@ -25,7 +25,7 @@ $phalanx pretrain \
   --ffn-hidden-size 512 --swiglu --normalization RMSNorm --disable-bias-linear \
   --position-embedding-type rope --seq-length 256 --max-position-embeddings 2048 \
   --attention-dropout 0 --hidden-dropout 0 --init-method-std 0.03 \
-  --vocab-size 257 --make-vocab-size-divisible-by 1 --token-file "$out/stories.u16" --split 98,2,0 \
+  --tokenizer-type ByteTokenizer --make-vocab-size-divisible-by 1 --token-file "$out/stories.u16" --split 98,2,0 \
   --micro-batch-size 8 --global-batch-size 16 --train-iters "$iterations" \
   --lr 3e-3 --min-lr 3e-4 --lr-warmup-iters 20 --lr-decay-style cosine --adam-beta2 0.95 --weight-decay 0.1 \
   --log-interval 50 --eval-interval 100 --eval-iters 4 \
