@@ -38,7 +38,8 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
           [&](int64_t iterations) { return session.batch_schedule.after(0, iterations); })),
       scaler_(session.config.optim, session.config.train.precision() == Precision::fp16),
       iterations_(session.config.train.iterations(session.batch_schedule)),
-      disk_(*options.disk) {
+      disk_(*options.disk),
+      profiler_(config_, session.mesh, session.store.weights().runtime(), terminal) {
   if (options.catches_signals) signals_.emplace();
   state_.scaler = scaler_.state();
   load();
@@ -114,6 +115,7 @@ RunEnd Trainer::run() {
     end = time_to_stop();
   }
   collect_until(0);
+  profiler_.finish(enqueued_);
   bar_.reset();
   if (saves() && last_saved_ != state_.iteration) save();
   finish_save();
@@ -126,6 +128,7 @@ RunEnd Trainer::run() {
 }
 
 void Trainer::iterate() {
+  profiler_.before_iteration(enqueued_);
   // Steps that are still under way are taken as successful; if one was not, this one is skipped
   // too.
   const int64_t under_way = enqueued_ - state_.iteration;

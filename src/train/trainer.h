@@ -10,6 +10,7 @@
 #include "optim/schedule.h"
 #include "train/iteration_report.h"
 #include "train/metrics.h"
+#include "train/profiler.h"
 #include "train/run_state.h"
 #include "train/session.h"
 #include "train/stop_signals.h"
@@ -95,6 +96,7 @@ class Trainer {
   Path loaded_path_;
   Disk& disk_;
   std::optional<CheckpointSaver> saver_;
+  Profiler profiler_;
 };
 
 // FLOP/s that the device could do in the model's precision, if known; on a CPU measured for a
