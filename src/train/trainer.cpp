@@ -70,7 +70,8 @@ void Trainer::load() {
     return;
   }
   state_ = *loaded->state;
-  scaler_.restore(state_.scaler);
+  if (state_.scaler) scaler_.restore(*state_.scaler);
+  state_.scaler = scaler_.state();  // of a run without one: what the flags say
   if (saves() && loaded->path == checkpoint_path(config_.save, state_.iteration))
     last_saved_ = state_.iteration;
   terminal_.print(
