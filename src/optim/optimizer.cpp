@@ -25,7 +25,8 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerConfig& config,
   SplitRanges parts =
       split(store, owned, config.optimizer_cpu_offload ? config.optimizer_offload_fraction : 0.0);
   if (!parts.first.empty()) on_host_.emplace(store, config, std::move(parts.first), seed);
-  if (parts.rest.empty()) return;
+  // A stage without parameters has states, too, though empty ones: a checkpoint is for all ranks.
+  if (parts.rest.empty() && on_host_) return;
   on_device_.emplace(std::move(parts.rest), store, config, store.weights().device());
   set_zero(on_device_->exp_avg);
   set_zero(on_device_->exp_avg_sq);

@@ -38,7 +38,8 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
           [&](int64_t iterations) { return session.batch_schedule.after(0, iterations); })),
       scaler_(session.config.optim, session.config.train.precision() == Precision::fp16),
       iterations_(session.config.train.iterations(session.batch_schedule)),
-      disk_(*options.disk) {
+      disk_(*options.disk),
+      measures_peak_(options.measures_peak) {
   if (options.catches_signals) signals_.emplace();
   state_.scaler = scaler_.state();
   load();
@@ -84,7 +85,7 @@ RunEnd Trainer::run() {
     validate(session_.valid_batches, "on validation set");
     return caught() != 0 ? RunEnd::stopped_by_signal : RunEnd::finished;
   }
-  if (speaks())
+  if (speaks() && measures_peak_)
     peak_flops_ = peak_flops(session_.store.weights().device(), session_.store.weights().dtype());
   interval_start_ = Clock::now();
   if (state_.iteration >= iterations_)

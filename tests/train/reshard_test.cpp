@@ -203,7 +203,8 @@ Ran run_trainers(const RunConfig& config, const RankLayout& ranks, Disk* disk = 
   on_ranks(config, ranks, [&](Session& session) {
     Terminal terminal(nowhere, nowhere, TerminalMode::silent);
     const bool first = session.mesh.rank() == 0;
-    Trainer trainer(session, terminal, {.catches_signals = first, .disk = disk});
+    Trainer trainer(session, terminal,
+                    {.catches_signals = first, .disk = disk, .measures_peak = false});
     const RunEnd end = trainer.run();
     if (first) ran = {end, trainer.last_loss()};
   });

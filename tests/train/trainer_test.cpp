@@ -31,7 +31,7 @@ Ran run(const RunConfig& config) {
   Ran ran;
   {
     Terminal terminal(nowhere, nowhere, TerminalMode::plain);
-    Trainer trainer(session, terminal);
+    Trainer trainer(session, terminal, {.measures_peak = false});
     ran.end = trainer.run();
     ran.state = trainer.state();
     ran.loss = trainer.last_loss();
