@@ -33,6 +33,11 @@ add_executable(phalanx src/cli/main.cpp)
 target_link_libraries(phalanx PRIVATE phx_cli)
 install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
+if(PHX_TESTS)  # everything the demo does, a few iterations long; what it learns by then is not looked at
+  add_test(NAME demo.GoesFromACorpusToTextAndACurve COMMAND "${PROJECT_SOURCE_DIR}/scripts/demo.sh")
+  set_tests_properties(demo.GoesFromACorpusToTextAndACurve PROPERTIES LABELS demo ENVIRONMENT
+    "PHX_PROGRAM=$<TARGET_FILE:phalanx>;PHX_DEMO_OUT=${PROJECT_BINARY_DIR}/demo;PHX_DEMO_ITERS=4")
+endif()
 if(TARGET cli_test)  # runs the program as users do
   add_dependencies(cli_test phalanx)
   target_compile_definitions(cli_test PRIVATE PHX_BINARY="$<TARGET_FILE:phalanx>")

@@ -24,6 +24,8 @@ struct TrainerOptions {
   // Whether this rank catches the process's signals: every process does, on one of its ranks.
   bool catches_signals = true;
   Disk* disk = &Disk::real();  // that checkpoints are written to
+  // Whether to time what a CPU can do, which takes a moment, for the MFU.
+  bool measures_peak = true;
 };
 
 // One rank's loop. Ranks decide alike: what they decide by is the same on all of them, or was
@@ -95,6 +97,7 @@ class Trainer {
   int64_t said_diverged_ = 0;
   Path loaded_path_;
   Disk& disk_;
+  bool measures_peak_;
   std::optional<CheckpointSaver> saver_;
   Profiler profiler_;
 };
