@@ -8,8 +8,8 @@ foreach(program IN LISTS programs)
   get_filename_component(name "${program}" NAME_WE)
   string(REGEX REPLACE "_fuzz$" "" name "${name}")
   add_executable(fuzz_${name} "${program}")
-  # Most files that others wrote are read by the data room; those of checkpoints have it in their name.
-  if(name MATCHES "checkpoint|safetensors|tensor_source")
+  # Most files that others wrote are read by the data room; those of checkpoints by their own.
+  if(name MATCHES "safetensors|manifest|pickle|torch")
     target_link_libraries(fuzz_${name} PRIVATE phx_checkpoint)
   else()
     target_link_libraries(fuzz_${name} PRIVATE phx_data)

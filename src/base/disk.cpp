@@ -13,6 +13,12 @@ ssize_t Disk::write(int descriptor, const void* data, size_t bytes) {
   return ::write(descriptor, data, bytes);
 }
 
+ssize_t Disk::write_at(int descriptor, const void* data, size_t bytes, off_t offset) {
+  return ::pwrite(descriptor, data, bytes, offset);
+}
+
+int Disk::reserve(int descriptor, off_t bytes) { return ::fallocate(descriptor, 0, 0, bytes); }
+
 int Disk::sync(int descriptor) { return ::fsync(descriptor); }
 
 void Disk::start_writing_out(int descriptor, off_t offset, off_t bytes) {

@@ -15,6 +15,10 @@ class Disk {
   // Each as its system call: -1 and errno on failure.
   virtual int open(const char* path, int flags, mode_t mode);
   virtual ssize_t write(int descriptor, const void* data, size_t bytes);
+  virtual ssize_t write_at(int descriptor, const void* data, size_t bytes, off_t offset);
+  // The file has `bytes` bytes, and room for them on the disk: no write below fails for want of it.
+  // EOPNOTSUPP where a file system cannot tell.
+  virtual int reserve(int descriptor, off_t bytes);
   virtual int sync(int descriptor);
   // The system may begin to write these bytes out; no promise, and no error.
   virtual void start_writing_out(int descriptor, off_t offset, off_t bytes);

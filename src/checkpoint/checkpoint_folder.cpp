@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <set>
 
 #include "base/error.h"
 
@@ -80,14 +81,15 @@ Path find_checkpoint(const Path& folder, int64_t iteration) {
 }
 
 std::vector<int64_t> checkpoints_in(const Path& folder) {
-  std::vector<int64_t> iterations;
-  for (const std::string& name : names_in(folder)) {
+  std::set<int64_t, std::greater<>> iterations;
+  for (const std::string& full : names_in(folder)) {
+    std::string_view name = full;
+    if (name.ends_with(kReplaced)) name.remove_suffix(kReplaced.size());
     if (!name.starts_with(kPrefix)) continue;
-    const auto iteration = parse_number(std::string_view(name).substr(kPrefix.size()));
-    if (iteration && name == iteration_name(*iteration)) iterations.push_back(*iteration);
+    const auto iteration = parse_number(name.substr(kPrefix.size()));
+    if (iteration && name == iteration_name(*iteration)) iterations.insert(*iteration);
   }
-  std::ranges::sort(iterations, std::greater());
-  return iterations;
+  return {iterations.begin(), iterations.end()};
 }
 
 void prepare_checkpoint(const Path& folder, int64_t iteration, Disk& disk) {

@@ -26,7 +26,7 @@ std::optional<int64_t> latest_checkpoint(const Path& folder);
 // Where that iteration's checkpoint is: checkpoint_path, or, where the machine stopped while one
 // was replaced on a file system that cannot exchange names, the replaced one.
 Path find_checkpoint(const Path& folder, int64_t iteration);
-// All that have their final name, the newest first.
+// All that find_checkpoint finds, the newest first.
 std::vector<int64_t> checkpoints_in(const Path& folder);
 
 // Removes what saves that did not end have left, and makes the temporary folder.

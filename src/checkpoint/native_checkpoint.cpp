@@ -242,7 +242,7 @@ std::optional<int64_t> newest_valid_checkpoint(const Path& folder,
                                                std::vector<std::string>& why_not) {
   for (const int64_t iteration : checkpoints_in(folder)) {
     try {
-      NativeCheckpoint(checkpoint_path(folder, iteration)).verify();
+      NativeCheckpoint(find_checkpoint(folder, iteration)).verify();
       return iteration;
     } catch (const std::exception& error) {
       why_not.push_back(error.what());

@@ -11,12 +11,17 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/shard_bytes.h"
 #include "checkpoint/shard_writer.h"
 #include "checkpoint/staging_ring.h"
 
 namespace phx {
 
 namespace {
+
+// Slots that are filled, written and being waited for, of a save that holds nothing back.
+constexpr int64_t kWaitingRing = 6 * StagingRing::kSlotBytes;
+constexpr int kWriters = 2;
 
 using Clock = std::chrono::steady_clock;
 
@@ -53,7 +58,12 @@ struct CheckpointSaver::Job {
   CheckpointInfo info;
   Clock::time_point start;
   double stall = 0;
-  bool in_place = false;  // nothing is copied aside
+  std::set<Runtime*> runtimes;
+  bool on_host = false;     // nothing lies on a device
+  bool copy_first = false;  // the disk is left alone until all is copied
+  std::unique_ptr<ShardWriter> shard;
+  std::unique_ptr<ShardBytes> bytes;
+  std::mutex order;  // of parts: held while the next one is taken and its checksums are made
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -114,116 +124,87 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
                  .seconds = 0,
                  .stall_seconds = 0};
   for (const LocalBox& box : job->boxes) job->report.bytes += box.bytes();
-  const std::set<Runtime*> runtimes = runtimes_of(job->boxes);
+  job->runtimes = runtimes_of(job->boxes);
+  const auto device = std::ranges::find_if(
+      job->runtimes, [](const Runtime* runtime) { return runtime->kind() != DeviceKind::cpu; });
+  job->on_host = device == job->runtimes.end();
   // A rank may have nothing to write: all that it holds may be copies of what others write.
-  job->in_place = job->boxes.empty() || (mode == SaveMode::waiting &&
-                                         std::ranges::all_of(runtimes, [](const Runtime* runtime) {
-                                           return runtime->kind() == DeviceKind::cpu;
-                                         }));
-  if (!job->in_place)
-    ring_->make_room(job->boxes[0].flat.runtime().backend(), job->report.bytes,
-                     options_.ring_bytes);
-  // Copies come behind what the devices have been told to compute so far.
-  for (Runtime* runtime : runtimes)
+  std::vector<PieceToWrite> pieces;
+  for (const LocalBox& box : job->boxes) pieces.push_back({box.name, box.info, box.box});
+  job->shard = std::make_unique<ShardWriter>(temporary_path(options_.folder, iteration),
+                                             shard_name(rank()), std::move(pieces), *options_.disk);
+  job->bytes = std::make_unique<ShardBytes>(job->shard->header(), job->boxes);
+  const int64_t most =
+      mode == SaveMode::waiting ? std::min(options_.ring_bytes, kWaitingRing) : options_.ring_bytes;
+  ring_->begin(job->bytes->size(), most, job->on_host ? nullptr : *device);
+  job->copy_first = mode == SaveMode::background && ring_->holds_all();
+  // Copies come behind what the devices have been told to compute so far. Others copy on this lane
+  // at the same time, from their own thread (core/step_scalars.cpp, core/layer_offload.cpp,
+  // optim/host_update.cpp). That is safe: a lane takes work from any thread; what is saved does not
+  // change before wait_for_copies(), so it does not matter behind which of their copies, and behind
+  // which computation that those wait for, ours come; and none of them waits for an update, which
+  // alone waits for us, so there is no circle.
+  for (Runtime* runtime : job->runtimes)
     runtime->stream(StreamName::d2h).wait(runtime->stream(StreamName::compute).record());
   job_ = std::move(job);
-  if (!job_->in_place)
-    job_->copier = std::thread([this, &job = *job_] {
-      try {
-        copy_boxes(job);
-      } catch (...) {
-        job.fail();
-      }
-      ring_->end();
-      job.set(&Job::copied);
-    });
-  job_->writer = std::thread([this, &job = *job_] {
+  job_->copier = std::thread([this, &job = *job_] {
+    // One thread copies about as fast as half the memory; a device's lane has its own engine.
+    in_threads(job, job.on_host ? 2 : 1, [&] { copy_parts(job); });
+    job.set(&Job::copied);
+  });
+  job_->writer =
+      std::thread([this, &job = *job_] { in_threads(job, 1, [&] { write_shard(job); }); });
+  job_->stall += seconds_since(start);
+}
+
+// f, `count` times at once, this thread's included. The first error is the job's, and ends the
+// rest.
+void CheckpointSaver::in_threads(Job& job, int count, const std::function<void()>& f) {
+  const auto guarded = [&] {
     try {
-      write_shard(job);
+      f();
     } catch (...) {
       job.fail();
       ring_->give_up();
     }
-  });
-  job_->stall += seconds_since(start);
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < count; ++i) others.emplace_back(guarded);
+  guarded();
+  for (std::thread& other : others) other.join();
 }
 
-// Into slots, row after row; a slot may hold many small boxes or a part of a large one.
-void CheckpointSaver::copy_boxes(Job& job) {
-  const std::set<Runtime*> runtimes = runtimes_of(job.boxes);
-  for (Runtime* runtime : runtimes) runtime->backend().attach_thread();
-  std::unique_ptr<StagingRing::Slot> slot;
-  const auto hand_over = [&] {
-    if (!slot) return;
-    for (Runtime* runtime : runtimes)
+void CheckpointSaver::copy_parts(Job& job) {
+  for (Runtime* runtime : job.runtimes) runtime->backend().attach_thread();
+  while (auto slot = ring_->take_empty()) {
+    job.bytes->copy(slot->number * StagingRing::kSlotBytes, slot->bytes());
+    for (Runtime* runtime : job.runtimes)
       runtime->backend().wait_on_host(runtime->backend().record(StreamName::d2h));
     ring_->put_filled(std::move(slot));
-  };
-  for (const LocalBox& box : job.boxes) {
-    Backend& backend = box.flat.runtime().backend();
-    const int64_t element = size_of(box.info.dtype);
-    const bool dense = box.cols == box.pitch || box.rows == 1;
-    const int64_t rows = dense ? 1 : box.rows, row_bytes = box.bytes() / rows;
-    for (int64_t row = 0; row < rows; ++row) {
-      const std::byte* from =
-          static_cast<const std::byte*>(box.flat.raw()) + (box.offset + row * box.pitch) * element;
-      for (int64_t done = 0; done < row_bytes;) {
-        if (slot && slot->used == StagingRing::kSlotBytes) hand_over();
-        if (!slot) slot = ring_->take_empty();
-        if (!slot) return;  // given up
-        const int64_t count = std::min(row_bytes - done, StagingRing::kSlotBytes - slot->used);
-        backend.copy_to_host(slot->bytes(slot->used, count).data(), from + done, count,
-                             StreamName::d2h);
-        slot->used += count;
-        done += count;
-      }
-    }
   }
-  hand_over();
 }
 
-// Straight from the tensors; rows that are short are put together first, so that writes are large.
-void CheckpointSaver::write_in_place(const Job& job, ShardWriter& shard) {
-  constexpr size_t kShort = 1 << 20, kLarge = 8 << 20;
-  std::vector<std::byte> together;
-  together.reserve(kLarge);
-  const auto flush = [&] {
-    shard.write(together);
-    together.clear();
-  };
-  for (const LocalBox& box : job.boxes) {
-    const int64_t element = size_of(box.info.dtype);
-    const bool dense = box.cols == box.pitch || box.rows == 1;
-    const int64_t rows = dense ? 1 : box.rows;
-    const size_t row_bytes = size_t(box.bytes() / rows);
-    for (int64_t row = 0; row < rows; ++row) {
-      const auto* from =
-          static_cast<const std::byte*>(box.flat.raw()) + (box.offset + row * box.pitch) * element;
-      if (row_bytes >= kShort || together.size() + row_bytes > kLarge) flush();
-      if (row_bytes < kShort) {
-        together.insert(together.end(), from, from + row_bytes);
-        continue;
-      }
-      for (size_t at = 0; at < row_bytes; at += kLarge)
-        shard.write({from + at, std::min(kLarge, row_bytes - at)});
+// While one thread waits for the disk another one makes checksums.
+void CheckpointSaver::write_parts(Job& job) {
+  while (true) {
+    std::unique_ptr<StagingRing::Slot> slot;
+    {
+      const std::lock_guard lock(job.order);
+      slot = ring_->take_filled();
+      if (!slot) return;
+      job.shard->account(slot->bytes());
     }
+    job.shard->write_at(slot->number * StagingRing::kSlotBytes, slot->bytes());
+    ring_->put_empty(std::move(slot));
   }
-  flush();
 }
 
 void CheckpointSaver::write_shard(Job& job) {
   const Path temporary = temporary_path(options_.folder, job.iteration);
-  std::vector<PieceToWrite> pieces;
-  for (const LocalBox& box : job.boxes) pieces.push_back({box.name, box.info, box.box});
-  ShardWriter shard(temporary, shard_name(rank()), std::move(pieces), *options_.disk);
-  if (job.in_place) {
-    write_in_place(job, shard);
-    job.set(&Job::copied);
-  }
-  while (auto slot = job.in_place ? nullptr : ring_->take_filled()) {
-    shard.write(slot->bytes(0, slot->used));
-    ring_->put_empty(std::move(slot));
-  }
+  ShardWriter& shard = *job.shard;
+  shard.open();
+  if (job.copy_first) job.wait(&Job::copied);  // who is copying gets all of the memory's speed
+  in_threads(job, kWriters, [&] { write_parts(job); });
   {
     const std::lock_guard lock(job.mutex);
     if (job.error || job.stop) return;

@@ -3,17 +3,19 @@
 //   saver.begin(iteration, boxes, info, SaveMode::background);   // collective; returns at once
 //   ..forward and backward of the next step..
 //   saver.wait_for_copies();               // before the next update changes what is being saved
-//   saver.poll();                          // now and then: throws what went wrong in the
-//   background saver.wait();                          // collective: the checkpoint is there
+//   saver.poll();                          // now and then: throws what went wrong behind
+//   saver.wait();                          // collective: the checkpoint is there
 //
-// One thread copies the boxes into a bounded ring of host memory, another one takes them from there
-// into the rank's file; where the caller waits anyway and the memory is the host's, bytes go from
-// where they are. Rank 0's writer waits for the parts of all ranks (small files in the temporary
-// folder, which all ranks share), and commits. One save is under way at a time: begin() waits for
-// the one before. A save that is abandoned, by an error or the destructor, leaves the older
-// checkpoints as they are.
+// Threads copy the boxes into a bounded ring of host memory; others take them from there, a part of
+// the file each, with checksums, past the page cache (direct_file.h). In the background the ring
+// holds as much of the state as it may; where the caller waits anyway it is a few slots, which stay
+// in the processor's cache. Rank 0's writer waits for the parts of all ranks (small files in the
+// temporary folder, which all ranks share), and commits. One save is under way at a time: begin()
+// waits for the one before. A save that is abandoned, by an error or the destructor, leaves the
+// older checkpoints as they are.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,8 +26,6 @@
 #include "comm/communicator.h"
 
 namespace phx {
-
-class ShardWriter;
 
 struct SaverOptions {
   Path folder;
@@ -69,9 +69,10 @@ class CheckpointSaver {
 
  private:
   struct Job;
-  void copy_boxes(Job& job);
+  void in_threads(Job& job, int count, const std::function<void()>& f);
+  void copy_parts(Job& job);
+  void write_parts(Job& job);
   void write_shard(Job& job);
-  static void write_in_place(const Job& job, ShardWriter& shard);
   void commit(Job& job, Manifest manifest);
   void rethrow();
   int rank() const { return options_.world == nullptr ? 0 : options_.world->rank(); }

@@ -20,8 +20,9 @@ std::string tensor_name(const PieceToWrite& piece) {
 
 }  // namespace
 
-// Where in the pieces the next byte is, and the checksum of its block so far.
+// Where in the file the next byte is, and the checksum of its block so far.
 struct ShardWriter::Hashing {
+  int64_t left_in_header = 0;
   size_t piece = 0;
   int64_t left_in_piece = 0, left_in_block = 0;
   Xxh3 hash;
@@ -29,33 +30,57 @@ struct ShardWriter::Hashing {
 
 ShardWriter::ShardWriter(const Path& folder, const std::string& file_name,
                          std::vector<PieceToWrite> pieces, Disk& disk)
-    : pieces_(std::move(pieces)), hashing_(std::make_unique<Hashing>()) {
+    : path_(folder / file_name),
+      disk_(disk),
+      pieces_(std::move(pieces)),
+      hashing_(std::make_unique<Hashing>()) {
   if (pieces_.empty()) return;
   std::vector<SafetensorsEntry> entries;
   for (const PieceToWrite& piece : pieces_)
     entries.push_back({tensor_name(piece), safetensors_dtype(piece.info.dtype), piece.box.size});
-  const Path path = folder / file_name;
-  const std::string header = safetensors_header(path, entries);
-  const int64_t header_bytes = int64_t(header.size());
+  header_ = safetensors_header(path_, entries);
+  const int64_t header_bytes = int64_t(header_.size());
+  int64_t offset = header_bytes;
   for (const PieceToWrite& piece : pieces_) {
-    saved_.push_back({.file = 0, .offset = header_bytes + bytes_, .box = piece.box, .hashes = {}});
-    bytes_ += piece_bytes(piece.info, piece.box);
+    saved_.push_back({.file = 0, .offset = offset, .box = piece.box, .hashes = {}});
+    offset += piece_bytes(piece.info, piece.box);
   }
   part_.files.push_back({.name = file_name,
-                         .bytes = header_bytes + bytes_,
+                         .bytes = offset,
                          .header_bytes = header_bytes,
-                         .header_hash = xxh3(as_bytes(header))});
-  file_ = std::make_unique<AtomicFile>(path, disk);
-  file_->write(header);
+                         .header_hash = xxh3(as_bytes(header_))});
+  hashing_->left_in_header = header_bytes;
 }
 
 ShardWriter::~ShardWriter() = default;
 
+int64_t ShardWriter::bytes() const { return part_.files.empty() ? 0 : part_.files[0].bytes; }
+
+void ShardWriter::open() {
+  if (!pieces_.empty()) file_ = std::make_unique<DirectFile>(path_, bytes(), disk_);
+}
+
 void ShardWriter::write(std::span<const std::byte> bytes) {
+  if (written_ == 0 && !header_.empty()) {
+    account(as_bytes(header_));
+    write_at(0, as_bytes(header_));
+  }
+  account(bytes);
+  write_at(written_, bytes);
+}
+
+void ShardWriter::write_at(int64_t offset, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  PHX_ASSERT(file_, "bytes for a file without pieces");
-  file_->write(bytes);
+  PHX_ASSERT(file_, "bytes for a file that is not open: ", path_.native());
+  file_->write_at(offset, bytes);
+  written_ += int64_t(bytes.size());
+}
+
+void ShardWriter::account(std::span<const std::byte> bytes) {
   Hashing& now = *hashing_;
+  const size_t of_header = std::min(size_t(now.left_in_header), bytes.size());
+  bytes = bytes.subspan(of_header);
+  now.left_in_header -= int64_t(of_header);
   while (!bytes.empty()) {
     if (now.left_in_piece == 0) {
       PHX_ASSERT(now.piece < pieces_.size(), "more bytes than pieces");
@@ -81,8 +106,9 @@ void ShardWriter::write(std::span<const std::byte> bytes) {
 
 Manifest ShardWriter::finish() {
   if (file_) {
-    PHX_ASSERT(file_->size() == part_.files[0].bytes, file_->path().string(), " has ",
-               file_->size(), " of ", part_.files[0].bytes, " bytes");
+    if (written_ == 0) write({});  // pieces without bytes
+    PHX_ASSERT(written_ == bytes(), path_.native(), " has ", int64_t(written_), " of ", bytes(),
+               " bytes");
     file_->commit();
     file_.reset();
   }

@@ -1,14 +1,16 @@
-// Host memory that a checkpoint goes through on its way to a file: a bounded number of slots,
-// filled by one thread and emptied by another. Pinned where the device copies into it by itself.
+// Host memory that a file goes through on its way to the disk: a bounded number of slots. The file
+// is cut into numbered parts of a slot's size; threads that fill take empty slots, each for the
+// next part, and threads that write get the parts in their order. Pinned where a device copies into
+// it by itself; aligned, so that the disk can take it from there without another copy.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <vector>
 
 #include "core/runtime.h"
 
@@ -20,30 +22,36 @@ class StagingRing {
 
   struct Slot {
     std::shared_ptr<void> memory;
+    int64_t number = 0;  // of the part
     int64_t used = 0;
-    std::span<std::byte> bytes(int64_t from, int64_t count) const {
-      return {static_cast<std::byte*>(memory.get()) + from, size_t(count)};
+    std::span<std::byte> bytes() const {
+      return {static_cast<std::byte*>(memory.get()), size_t(used)};
     }
   };
 
-  // Room for `bytes`, up to `most` bytes. Memory of earlier saves is used again.
-  void make_room(Backend& backend, int64_t bytes, int64_t most);
+  // For a file of `bytes`, with at most `most` bytes of memory (but two slots at least). Memory of
+  // earlier files is used again. `device`: what copies into it, null for the host alone.
+  void begin(int64_t bytes, int64_t most, Runtime* device);
+  bool holds_all() const { return holds_all_; }  // whether no slot has to be used twice
 
-  // The filling thread. Nothing: the other side has given up.
+  // The filling threads: a slot for the next part, with its `used`. Nothing: all parts have been
+  // given out, or somebody has given up.
   std::unique_ptr<Slot> take_empty();
   void put_filled(std::unique_ptr<Slot> slot);
-  void end();  // nothing more will be filled
 
-  // The emptying thread. Nothing: all has been taken.
+  // The writing threads: the next part. Nothing: as above.
   std::unique_ptr<Slot> take_filled();
   void put_empty(std::unique_ptr<Slot> slot);
-  void give_up();  // take_empty returns nothing from here on
+
+  void give_up();  // of any thread, which is the end for all of them
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::unique_ptr<Slot>> empty_, filled_;
-  bool ended_ = false, given_up_ = false;
+  std::deque<std::unique_ptr<Slot>> empty_;
+  std::map<int64_t, std::unique_ptr<Slot>> filled_;
+  int64_t bytes_ = 0, parts_ = 0, given_out_ = 0, taken_ = 0;
+  bool given_up_ = false, holds_all_ = false;
 };
 
 }  // namespace phx

@@ -31,6 +31,7 @@ void write_checkpoint(const Path& folder, int64_t iteration, const TensorSource&
   int64_t bytes = 0;
   const auto close_shard = [&] {
     ShardWriter shard(temporary, shard_name(manifest.files.size()), pieces, *options.disk);
+    shard.open();
     std::vector<std::byte> buffer;
     for (const PieceToWrite& piece : pieces)
       for_each_slab(piece.info, kBufferBytes, [&](const Box& slab) {

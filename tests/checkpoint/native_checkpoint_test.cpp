@@ -152,6 +152,32 @@ TEST(NativeCheckpoint, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
   EXPECT_THAT(why_not[0], HasSubstr("iter_0000030/shard_00000.safetensors has 100 bytes"));
 }
 
+// Where names cannot be exchanged a machine may stop between the two renames of a commit.
+TEST(NativeCheckpoint, TheNewestWholeOneMayBeOneThatWasAboutToBeReplaced) {
+  const TempFolder folder;
+  for (int64_t iteration : {10, 20}) {
+    CutStore saved(test_device(), uint64_t(iteration));
+    save(folder.path(), iteration, saved);
+  }
+  const Path path = checkpoint_path(folder.path(), 20);
+  std::filesystem::rename(path, path.string() + ".old");
+  EXPECT_EQ(checkpoints_in(folder.path()), (std::vector<int64_t>{20, 10}));
+  std::vector<std::string> why_not;
+  EXPECT_EQ(newest_valid_checkpoint(folder.path(), why_not), 20);
+  EXPECT_TRUE(why_not.empty());
+  CutStore truth(test_device(), 20);
+  CutStore loaded(test_device(), 1);
+  load_parameters(NativeCheckpoint(find_checkpoint(folder.path(), 20)), loaded.store,
+                  loaded.states());
+  EXPECT_EQ(to_values(loaded.store.weights()), to_values(truth.store.weights()));
+
+  const Path shard = find_checkpoint(folder.path(), 20) / "shard_00000.safetensors";
+  std::filesystem::resize_file(shard, 100);
+  EXPECT_EQ(newest_valid_checkpoint(folder.path(), why_not), 10);
+  ASSERT_EQ(why_not.size(), 1u);
+  EXPECT_THAT(why_not[0], HasSubstr("iter_0000020.old/shard_00000.safetensors has 100 bytes"));
+}
+
 TEST(NativeCheckpoint, ARankReadsItsOwnRowsAndAtMostTwoBlocksBesideThem) {
   class Cut : public Module {
    public:

@@ -79,6 +79,32 @@ TEST(TorchDist, TheOlderGenerationHasNumberedLayersAndExperts) {
   EXPECT_THAT(checkpoint.notes()[0], HasSubstr("1 tensors of optimizer state are left out"));
 }
 
+TEST(TorchDist, AFlippedBitIsAnErrorThatNamesTheFileAndTheEntry) {
+  const TempFolder folder;
+  const Path copy = folder / "torch_dist";
+  std::filesystem::copy(torch_fixture("torch_dist"), copy,
+                        std::filesystem::copy_options::recursive);
+  // The chunk's own archive: its data lies in the middle, behind the pickle.
+  const std::string name = "embedding.word_embeddings.weight";
+  const auto metadata = TorchDistMetadata::read(copy / ".metadata");
+  const TorchDistPlace place = metadata.tensors.at(name).chunks[0].place;
+  std::string bytes = read_file(copy / place.file);
+  const std::string archive = bytes.substr(size_t(place.offset), size_t(place.length));
+  const ZipReader zip(as_bytes(archive), "chunk");
+  for (const auto& [entry, content] : zip.entries()) {
+    if (entry.find("/data/") == entry.npos || entry.find("serialization_id") != entry.npos)
+      continue;
+    const auto within = reinterpret_cast<const char*>(content->bytes().data()) - archive.data();
+    bytes[size_t(place.offset + within)] ^= 1;
+  }
+  write_file(copy / place.file, bytes);
+  const TorchDistCheckpoint checkpoint(copy);
+  const std::string message = error_of([&] { read_numbers(checkpoint, name); });
+  EXPECT_THAT(message, HasSubstr((copy / place.file).string() + ": " + name));
+  EXPECT_THAT(message, HasSubstr("/data/0' is damaged"));
+  expect_fixture(checkpoint, "decoder.final_layernorm.weight", "decoder.final_layernorm.weight");
+}
+
 TEST(TorchDist, BothGenerationsSayTheRunsArguments) {
   for (const char* name : {"torch_dist", "torch_dist_older"}) {
     const TorchDistCheckpoint checkpoint(torch_fixture(name));

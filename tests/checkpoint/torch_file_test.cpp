@@ -72,6 +72,27 @@ TEST_P(TorchFiles, FlippedBytesDoNoHarm) {
   }
 }
 
+// Every bit of a tensor's bytes: plain.pt has checksums, the older form none.
+TEST(TorchFile, AFlippedBitIsAnErrorThatNamesTheFileAndTheEntry) {
+  const TempFolder folder;
+  const std::string good = read_file(torch_fixture("plain.pt"));
+  const TorchArchive archive(as_bytes(good), "good");
+  const TorchTensor weight = archive.tensors(archive.root()).at("weight");
+  const size_t begin = size_t(reinterpret_cast<const char*>(weight.bytes.data()) - good.data());
+  ASSERT_GT(weight.bytes.size(), 0u);
+  for (size_t bit = 0; bit < 8 * weight.bytes.size(); bit += 5) {
+    std::string bytes = good;
+    bytes[begin + bit / 8] = char(bytes[begin + bit / 8] ^ (1 << (bit % 8)));
+    write_file(folder / "flipped.pt", bytes);
+    const TorchFile file(folder / "flipped.pt");
+    const std::string message = error_of([&] { read_numbers(file, "weight"); });
+    EXPECT_THAT(message, HasSubstr((folder / "flipped.pt").string())) << bit;
+    EXPECT_THAT(message, HasSubstr("/data/")) << bit;
+    EXPECT_THAT(message, HasSubstr("is damaged")) << bit;
+    expect_fixture(file, "half", "half");  // an entry of its own
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Both, TorchFiles, ::testing::Values("plain.pt", "legacy.pt"), [](const auto& info) {
       return std::string(info.param).substr(0, std::string(info.param).find('.'));

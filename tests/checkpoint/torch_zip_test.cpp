@@ -23,8 +23,8 @@ std::string archive(const std::vector<std::pair<std::string, std::string>>& entr
   return bytes;
 }
 
-std::string text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+std::string text_of(const ZipEntry& entry) {
+  return {reinterpret_cast<const char*>(entry.bytes().data()), entry.bytes().size()};
 }
 
 std::string error_of_zip(const std::string& bytes) {
@@ -83,13 +83,35 @@ TEST(TorchZip, ReadsWhatTheWriterWrites) {
 TEST(TorchZip, EntriesAreAligned) {
   const std::string bytes = archive({{"a", "1"}, {"abcdefg", "22"}, {std::string(70, 'n'), "3"}});
   const ZipReader zip(as_bytes(bytes), "x.zip");
-  for (const auto& [name, content] : zip.entries())
-    EXPECT_EQ((reinterpret_cast<const char*>(content.data()) - bytes.data()) % 64, 0) << name;
+  for (const auto& [name, entry] : zip.entries())
+    EXPECT_EQ((reinterpret_cast<const char*>(entry->bytes().data()) - bytes.data()) % 64, 0)
+        << name;
 }
 
 TEST(TorchZip, ReadsTheClassicForm) {
   const std::string bytes = plain_zip("name", "content", 0, 0);
   EXPECT_EQ(text_of(*ZipReader(as_bytes(bytes), "x.zip").find("name")), "content");
+}
+
+// The content is found wrong when it is used, not when the archive is opened.
+TEST(TorchZip, AFlippedBitInAnEntryIsFoundWhenItIsUsed) {
+  const std::string good = archive({{"a/data/0", "content"}, {"a/data/1", "other"}});
+  for (size_t i = 0; i < 7 * 8; ++i) {
+    std::string bytes = good;
+    char& byte = bytes[bytes.find("content") + i / 8];
+    byte = char(byte ^ (1 << (i % 8)));
+    const ZipReader zip(as_bytes(bytes), "x.zip");
+    EXPECT_EQ(text_of(*zip.find("a/data/1")), "other");
+    for (int again = 0; again < 2; ++again)
+      EXPECT_THAT(error_of([&] { zip.find("a/data/0")->check(); }),
+                  HasSubstr("x.zip: the entry 'a/data/0' is damaged: its 7 bytes have the CRC-32"));
+  }
+}
+
+// torch.serialization.set_crc32_options(False): all checksums are 0, which plain_zip has, too.
+TEST(TorchZip, ADirectoryWithoutChecksumsIsBelieved) {
+  const std::string bytes = plain_zip("name", "content", 0, 0);
+  EXPECT_NO_THROW(ZipReader(as_bytes(bytes), "x.zip").find("name")->check());
 }
 
 TEST(TorchZip, PackedAndEncryptedEntriesAreRefused) {
@@ -119,7 +141,7 @@ TEST(TorchZip, FlippedBytesDoNoHarm) {
       try {
         const ZipReader zip(as_bytes(bytes), "x.zip");
         size_t total = 0;
-        for (const auto& [name, content] : zip.entries()) total += content.size();
+        for (const auto& [name, entry] : zip.entries()) total += entry->unchecked().size();
         EXPECT_LE(total, 2 * bytes.size());
       } catch (const std::exception&) {
         ++refused;

@@ -39,6 +39,17 @@ class FaultyDisk : public Disk {
     std::this_thread::sleep_for(delay);
     return Disk::write(descriptor, data, bytes);
   }
+  ssize_t write_at(int descriptor, const void* data, size_t bytes, off_t offset) override {
+    if (calls_ + 1 == kill_at) {
+      (void)Disk::write_at(descriptor, data, bytes / 2, offset);
+    }
+    if (fails(Kind::content)) return -1;
+    std::this_thread::sleep_for(delay);
+    return Disk::write_at(descriptor, data, bytes, offset);
+  }
+  int reserve(int descriptor, off_t bytes) override {
+    return fails(Kind::content) ? -1 : Disk::reserve(descriptor, bytes);
+  }
   int sync(int descriptor) override { return fails(Kind::content) ? -1 : Disk::sync(descriptor); }
   int rename(const char* from, const char* to) override {
     return fails(Kind::name) ? -1 : Disk::rename(from, to);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/torch/zip.h"
 
 namespace phx {
 namespace {
@@ -97,6 +96,7 @@ std::optional<Dims> dims_of(const PickleValue* value) {
 
 void TorchTensor::copy(const Box& box, StridedBytes to) const {
   if (*num_elements(box.size) == 0) return;
+  if (entry) entry->check();
   int64_t offset = 0;
   for (size_t i = 0; i < box.begin.size(); ++i) offset += box.begin[i] * strides[i];
   const int64_t element = size_of(info.dtype);
@@ -115,26 +115,28 @@ void TorchArchive::open_zip(std::span<const std::byte> bytes) {
   const ZipReader zip(bytes, where_);
   constexpr std::string_view kObject = "/data.pkl";
   std::string folder;
-  const std::span<const std::byte>* object = nullptr;
-  for (const auto& [name, data] : zip.entries()) {
+  const ZipEntry* object = nullptr;
+  for (const auto& [name, entry] : zip.entries()) {
     if (!name.ends_with(kObject) || name.find('/') != name.size() - kObject.size()) continue;
     PHX_CHECK(object == nullptr, where_, " has two objects: ", printable(name), " and ",
               printable(folder), kObject);
-    object = &data;
+    object = entry.get();
     folder = name.substr(0, name.size() - kObject.size());
   }
   PHX_CHECK(object != nullptr, where_,
             " is a zip archive without data.pkl: not a file of torch.save");
   if (const auto* order = zip.find(folder + "/byteorder")) {
-    const std::string_view text(reinterpret_cast<const char*>(order->data()), order->size());
+    const auto word = order->bytes();
+    const std::string_view text(reinterpret_cast<const char*>(word.data()), word.size());
     PHX_CHECK(text == "little", where_, " has the byte order '", printable(text),
               "'; only little-endian files are read");
   }
   const std::string data = folder + "/data/";
-  for (const auto& [name, content] : zip.entries()) {
-    if (name.starts_with(data)) storages_.emplace(name.substr(data.size()), content);
+  for (const auto& [name, entry] : zip.entries()) {
+    if (name.starts_with(data))
+      storages_.emplace(name.substr(data.size()), Storage{entry->unchecked(), entry});
   }
-  tree_ = std::make_unique<PickleTree>(*object, where_);
+  tree_ = std::make_unique<PickleTree>(object->bytes(), where_);
 }
 
 // A plain pickle; or five of them (a magic number, the version, sizes of types, the object, the
@@ -189,7 +191,7 @@ void TorchArchive::open_legacy(std::span<const std::byte> bytes) {
                   static_cast<size_t>(size) <= bytes.size(),
               where_, ": a storage of ", count, " elements, but ", bytes.size(),
               " bytes are left: the file is cut off");
-    storages_.emplace(key->text, bytes.first(static_cast<size_t>(size)));
+    storages_.emplace(key->text, Storage{bytes.first(static_cast<size_t>(size)), nullptr});
     bytes = bytes.subspan(static_cast<size_t>(size));
   }
 }
@@ -211,7 +213,7 @@ TorchArchive::Storage TorchArchive::storage(const PickleValue& value,
   const auto found = storages_.find(id->items[2]->text);
   PHX_CHECK(found != storages_.end(), where_, ": the storage ", describe(*id->items[2]),
             " of the tensor ", printable(name), " is not in the file");
-  return {found->second, id->items[1]->text};
+  return {found->second.bytes, found->second.entry, id->items[1]->text};
 }
 
 TorchTensor TorchArchive::tensor(const PickleValue& value, const std::string& name) const {
@@ -237,7 +239,7 @@ TorchTensor TorchArchive::tensor(const PickleValue& value, const std::string& na
             " has no valid offset, sizes and strides");
   const auto count = num_elements(*shape);
   PHX_CHECK(count, where, " has the sizes ", text_of(*shape), ", which is too large");
-  TorchTensor tensor{{*dtype, *shape}, *strides, {}};
+  TorchTensor tensor{{*dtype, *shape}, *strides, {}, memory.entry};
   if (*count == 0) return tensor;
   int64_t last = *offset, reach;  // the furthest element
   bool fits = true;

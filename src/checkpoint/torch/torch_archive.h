@@ -13,15 +13,18 @@
 #include "checkpoint/tensor_source.h"
 #include "checkpoint/torch/pickle.h"
 #include "checkpoint/torch/strided_copy.h"
+#include "checkpoint/torch/zip.h"
 
 namespace phx {
 
 struct TorchTensor {
   TensorInfo info;
-  Dims strides;                      // in elements, none negative
-  std::span<const std::byte> bytes;  // from the first element to the end of the last
+  Dims strides;                                // in elements, none negative
+  std::span<const std::byte> bytes;            // from the first element to the end of the last
+  std::shared_ptr<const ZipEntry> entry = {};  // that they lie in; none in the older form
 
-  // `box` as in TensorSource::read, already checked; to.first is where its first element goes.
+  // `box` as in TensorSource::read, already checked; to.first is where its first element goes. The
+  // first copy out of an entry checks all of it.
   void copy(const Box& box, StridedBytes to) const;
 };
 
@@ -52,7 +55,8 @@ class TorchArchive {
  private:
   struct Storage {
     std::span<const std::byte> bytes;
-    std::string_view type;  // "torch.FloatStorage"
+    std::shared_ptr<const ZipEntry> entry;  // none in the older form
+    std::string_view type = {};             // "torch.FloatStorage"
   };
 
   void open_zip(std::span<const std::byte> bytes);
@@ -61,7 +65,7 @@ class TorchArchive {
 
   std::string where_;
   std::unique_ptr<PickleTree> tree_;
-  std::map<std::string, std::span<const std::byte>, std::less<>> storages_;
+  std::map<std::string, Storage, std::less<>> storages_;
 };
 
 // The numbers of a tuple, a list or a torch.Size; nothing if it is something else.

@@ -33,7 +33,7 @@ Dims without_ones(const Dims& dims) {
 
 // The tensor seen with `shape`, which differs from its own in axes of one element only.
 TorchTensor reshaped(const TorchTensor& tensor, const Dims& shape) {
-  TorchTensor result{{tensor.info.dtype, shape}, Dims(shape.size(), 0), tensor.bytes};
+  TorchTensor result{{tensor.info.dtype, shape}, Dims(shape.size(), 0), tensor.bytes, tensor.entry};
   size_t next = 0;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 1) continue;

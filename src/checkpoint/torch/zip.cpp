@@ -75,7 +75,22 @@ class Bytes {  // little-endian numbers, one after the other
   std::string text_;
 };
 
+uint32_t crc32_of(uint32_t before, std::span<const std::byte> bytes) {
+  return static_cast<uint32_t>(
+      crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
 }  // namespace
+
+void ZipEntry::check() const {
+  if (checksum_ == 0) return;
+  const std::lock_guard lock(mutex_);
+  if (checked_) return;
+  const uint32_t found = crc32_of(0, bytes_);
+  PHX_CHECK(found == checksum_, where_, " is damaged: its ", bytes_.size(),
+            " bytes have the CRC-32 ", found, ", and were written with ", checksum_);
+  checked_ = true;
+}
 
 bool ZipReader::looks_like_zip(std::span<const std::byte> bytes) {
   return bytes.size() >= 4 &&
@@ -129,6 +144,7 @@ void ZipReader::read_entry(uint64_t& at, uint64_t end) {
             ": the zip directory is broken at byte ", at);
   const auto flags = number_at<uint16_t>(bytes_, at + 8);
   const auto method = number_at<uint16_t>(bytes_, at + 10);
+  const auto checksum = number_at<uint32_t>(bytes_, at + 16);
   uint64_t stored = number_at<uint32_t>(bytes_, at + 20);
   uint64_t size = number_at<uint32_t>(bytes_, at + 24);
   uint64_t header = number_at<uint32_t>(bytes_, at + 42);
@@ -149,7 +165,10 @@ void ZipReader::read_entry(uint64_t& at, uint64_t end) {
   const uint64_t begin = data_begin(name, header);
   PHX_CHECK(size <= bytes_.size() - begin, where_, ": the entry '", printable(name), "' ends at ",
             begin, " + ", size, ", but there are ", bytes_.size(), " bytes: it is cut off");
-  PHX_CHECK(entries_.emplace(name, bytes_.subspan(begin, size)).second, where_, ": the entry '",
+  auto entry =
+      std::make_shared<const ZipEntry>(bytes_.subspan(begin, size), checksum,
+                                       str_cat(where_, ": the entry '", printable(name), "'"));
+  PHX_CHECK(entries_.emplace(name, std::move(entry)).second, where_, ": the entry '",
             printable(name), "' is there twice");
   at += kCentralSize + name_size + extra_size + comment_size;
 }
@@ -172,9 +191,9 @@ uint64_t ZipReader::data_begin(std::string_view name, uint64_t header) const {
   return header + kLocalSize + name_size + extra_size;
 }
 
-const std::span<const std::byte>* ZipReader::find(std::string_view name) const {
+const ZipEntry* ZipReader::find(std::string_view name) const {
   const auto found = entries_.find(name);
-  return found == entries_.end() ? nullptr : &found->second;
+  return found == entries_.end() ? nullptr : found->second.get();
 }
 
 void ZipWriter::write(std::string_view bytes) {
@@ -210,8 +229,7 @@ void ZipWriter::begin(std::string_view name, uint64_t size) {
 void ZipWriter::append(std::span<const std::byte> bytes) {
   PHX_ASSERT(bytes.size() <= missing_, "more bytes than the entry ", entries_.back().name, " has");
   Entry& entry = entries_.back();
-  entry.checksum = static_cast<uint32_t>(
-      crc32_z(entry.checksum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  entry.checksum = crc32_of(entry.checksum, bytes);
   missing_ -= bytes.size();
   sink_(bytes);
   size_ += bytes.size();

@@ -1,11 +1,14 @@
 // Zip archives as torch.save writes them: entries stored without compression, sizes beyond 4 GiB,
-// checksums after the data. The reader trusts the directory at the end and checks every offset.
+// checksums after the data. The reader trusts the directory at the end and checks every offset; an
+// entry's bytes are checked when somebody is about to use them, since archives are large.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,16 +16,39 @@
 
 namespace phx {
 
+// Points into the archive. Any number of threads may use it.
+class ZipEntry {
+ public:
+  ZipEntry(std::span<const std::byte> bytes, uint32_t checksum, std::string where)
+      : bytes_(bytes), checksum_(checksum), where_(std::move(where)) {}
+
+  // Where the entry lies: nothing has been read of it yet.
+  std::span<const std::byte> unchecked() const { return bytes_; }
+  // Throws unless the bytes have the CRC-32 that the archive's directory says, which is looked at
+  // once. A directory that says 0 says nothing: torch leaves the checksums out when it is told to.
+  void check() const;
+  std::span<const std::byte> bytes() const {
+    check();
+    return bytes_;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  uint32_t checksum_;
+  std::string where_;  // archive and entry, for errors
+  mutable std::mutex mutex_;
+  mutable bool checked_ = false;
+};
+
 class ZipReader {
  public:
+  using Entries = std::map<std::string, std::shared_ptr<const ZipEntry>, std::less<>>;
+
   // `bytes` is the whole archive and must outlive the reader; `where` names it in errors.
   ZipReader(std::span<const std::byte> bytes, const std::string& where);
 
-  // Points into the archive.
-  const std::map<std::string, std::span<const std::byte>, std::less<>>& entries() const {
-    return entries_;
-  }
-  const std::span<const std::byte>* find(std::string_view name) const;
+  const Entries& entries() const { return entries_; }
+  const ZipEntry* find(std::string_view name) const;
 
   static bool looks_like_zip(std::span<const std::byte> bytes);
 
@@ -36,7 +62,7 @@ class ZipReader {
 
   std::span<const std::byte> bytes_;
   std::string where_;
-  std::map<std::string, std::span<const std::byte>, std::less<>> entries_;
+  Entries entries_;
 };
 
 // Streams an archive through `sink`. Entries begin at multiples of 64 bytes from the archive's
