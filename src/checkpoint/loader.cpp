@@ -1,7 +1,11 @@
 #include "checkpoint/loader.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 #include "base/error.h"
 #include "base/options.h"
@@ -73,51 +77,68 @@ class ChunkReader {
  public:
   ChunkReader(const TensorSource& source, Runtime& runtime) : source_(source), runtime_(runtime) {}
 
+  // Every thread takes the next chunk when it is done with one: disks are uneven. More threads than
+  // processors are of use, since most of them wait for the disk.
   void read(std::span<const Chunk> chunks) {
-    if (runtime_.kind() == DeviceKind::cpu) {
-      read_into_place(chunks);
-    } else {
-      read_through_buffers(chunks);
-    }
+    const bool on_host = runtime_.kind() == DeviceKind::cpu;
+    // Copies to a device come behind what it has been told to compute so far.
+    if (!on_host)
+      runtime_.stream(StreamName::h2d).wait(runtime_.stream(StreamName::compute).record());
+    const auto work = [&] {
+      try {
+        on_host ? read_into_place(chunks) : read_through_buffers(chunks);
+      } catch (...) {
+        next_ = chunks.size();  // the others may stop
+        const std::lock_guard lock(mutex_);
+        if (!error_) error_ = std::current_exception();
+      }
+    };
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < std::min(kReaders, chunks.size()); ++i) others.emplace_back(work);
+    work();
+    for (std::thread& other : others) other.join();
+    if (error_) std::rethrow_exception(error_);
   }
 
  private:
-  int64_t readers() const { return std::min(runtime_.threads().size(), 4); }
+  static constexpr size_t kReaders = 4;
 
-  // On a CPU. Every thread takes the next chunk when it is done with one: disks are uneven.
   void read_into_place(std::span<const Chunk> chunks) {
-    std::atomic<size_t> next{0};
-    runtime_.threads().parallel_for(readers(), 1, [&](int64_t begin, int64_t end) {
-      if (begin == end) return;
-      std::vector<std::byte> buffer;
-      for (size_t i = next++; i < chunks.size(); i = next++) {
-        const Chunk& chunk = chunks[i];
-        if (chunk.dense()) {
-          fetch(chunk, {static_cast<std::byte*>(at(chunk)), bytes_of(chunk)});
-        } else {
-          buffer.resize(bytes_of(chunk));
-          fetch(chunk, buffer);
-          scatter(chunk, buffer);
-        }
+    std::vector<std::byte> buffer;
+    for (size_t i = next_++; i < chunks.size(); i = next_++) {
+      const Chunk& chunk = chunks[i];
+      if (chunk.dense()) {
+        fetch(chunk, {static_cast<std::byte*>(at(chunk)), bytes_of(chunk)});
+      } else {
+        buffer.resize(bytes_of(chunk));
+        fetch(chunk, buffer);
+        scatter(chunk, buffer);
       }
-    });
+    }
   }
 
-  // To another device: threads read, this one copies.
+  // To another device, from memory that it copies by itself: into the second buffer of a thread is
+  // read while the first one is copied.
   void read_through_buffers(std::span<const Chunk> chunks) {
-    const size_t together = size_t(readers());
-    std::vector<std::vector<std::byte>> buffers(together);
-    for (size_t first = 0; first < chunks.size(); first += together) {
-      const size_t count = std::min(together, chunks.size() - first);
-      runtime_.threads().parallel_for(int64_t(count), 1, [&](int64_t begin, int64_t end) {
-        for (size_t i = size_t(begin); i < size_t(end); ++i) {
-          buffers[i].resize(bytes_of(chunks[first + i]));
-          fetch(chunks[first + i], buffers[i]);
-        }
-      });
-      for (size_t i = 0; i < count; ++i) scatter(chunks[first + i], buffers[i]);
-      runtime_.synchronize();  // the buffers are filled anew
+    Backend& backend = runtime_.backend();
+    backend.attach_thread();
+    struct Buffer {
+      std::shared_ptr<void> memory;
+      Fence left;  // what it held is on the device
+    };
+    std::array<Buffer, 2> buffers;
+    size_t turn = 0;
+    for (size_t i = next_++; i < chunks.size(); i = next_++, turn = 1 - turn) {
+      Buffer& buffer = buffers[turn];
+      if (!buffer.memory) buffer.memory = backend.host_buffer(kChunkBytes);
+      backend.wait_on_host(buffer.left);
+      PHX_ASSERT(bytes_of(chunks[i]) <= size_t(kChunkBytes), "a chunk of ", bytes_of(chunks[i]));
+      const std::span bytes(static_cast<std::byte*>(buffer.memory.get()), bytes_of(chunks[i]));
+      fetch(chunks[i], bytes);
+      scatter(chunks[i], bytes);
+      buffer.left = backend.record(StreamName::h2d);
     }
+    for (const Buffer& buffer : buffers) backend.wait_on_host(buffer.left);
   }
 
   static size_t bytes_of(const Chunk& chunk) {
@@ -144,11 +165,14 @@ class ChunkReader {
     for (int64_t row = 0; row < rows; ++row)
       runtime_.backend().copy_to_device(
           static_cast<std::byte*>(at(chunk)) + row * chunk.box->pitch * element,
-          bytes.data() + row * row_bytes, row_bytes, StreamName::compute);
+          bytes.data() + row * row_bytes, row_bytes, StreamName::h2d);
   }
 
   const TensorSource& source_;
   Runtime& runtime_;
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+  std::exception_ptr error_;
 };
 
 }  // namespace

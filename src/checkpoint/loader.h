@@ -27,7 +27,7 @@ struct LoadReport {
   int64_t bytes = 0;    // that this rank took
 };
 
-// "loaded 291 of 291 tensors" is the only success. Memory beside the states: some 64 MiB.
+// "loaded 291 of 291 tensors" is the only success. Memory beside the states: some 100 MiB.
 LoadReport load_parameters(const TensorSource& source, const ParameterStore& store,
                            std::span<const FlatState> states, const LoadOptions& options = {});
 

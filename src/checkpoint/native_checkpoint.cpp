@@ -1,67 +1,19 @@
 #include "checkpoint/native_checkpoint.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/shard_reader.h"
 
 namespace phx {
 
-// An open file of the checkpoint.
-class NativeCheckpoint::ShardReader {
- public:
-  ShardReader(const Path& path, const ShardFile& said)
-      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (!file_.is_open()) throw_file_error("read", path, errno);
-    std::vector<std::byte> header(size_t(said.header_bytes));
-    read(0, header);
-    PHX_CHECK(xxh3(header) == said.header_hash, path.string(),
-              " is damaged: its header is not what was written");
-  }
-
-  const Path& path() const { return path_; }
-
-  // The system may begin to fetch these bytes.
-  void will_read(int64_t offset, int64_t bytes) const {
-    (void)::posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
-                          POSIX_FADV_WILLNEED);
-  }
-
-  // In parts that are still in a cache when their checksum is taken.
-  uint64_t read_and_hash(int64_t offset, std::span<std::byte> out) const {
-    constexpr size_t kPart = 256 << 10;
-    Xxh3 hash;
-    for (size_t at = 0; at < out.size(); at += kPart) {
-      const auto part = out.subspan(at, std::min(kPart, out.size() - at));
-      read(offset + int64_t(at), part);
-      hash.add(part);
-    }
-    return hash.value();
-  }
-
-  void read(int64_t offset, std::span<std::byte> out) const {
-    while (!out.empty()) {
-      const ssize_t n = ::pread(file_.get(), out.data(), std::min<size_t>(out.size(), 1 << 30),
-                                static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw_file_error("read", path_, errno);
-      PHX_CHECK(n > 0, path_.string(), " is cut off: it ends at byte ", offset);
-      out = out.subspan(size_t(n));
-      offset += n;
-    }
-  }
-
- private:
-  Path path_;
-  FileHandle file_;
-};
-
 namespace {
+
+constexpr int64_t kVerifyBytes = 8 << 20;  // read in one go
 
 // The same elements in two row-major boxes, as runs that are contiguous in both.
 struct Run {
@@ -100,7 +52,8 @@ void for_common_runs(const Box& outer, const Box& box, F&& f) {
 
 }  // namespace
 
-NativeCheckpoint::NativeCheckpoint(const Path& path) : path_(path) {
+NativeCheckpoint::NativeCheckpoint(const Path& path, Readers readers)
+    : path_(path), readers_(readers) {
   const Path file = manifest_path(path);
   PHX_CHECK(std::filesystem::exists(file), path.string(),
             " is no checkpoint: it has no manifest.json",
@@ -138,11 +91,12 @@ int64_t NativeCheckpoint::bytes() const {
   return sum;
 }
 
-const NativeCheckpoint::ShardReader& NativeCheckpoint::shard(int64_t file) const {
+const ShardReader& NativeCheckpoint::shard(int64_t file) const {
   const std::lock_guard lock(mutex_);
   auto& reader = shards_[size_t(file)];
   const ShardFile& said = manifest_.files[size_t(file)];
-  if (!reader) reader = std::make_unique<ShardReader>(path_ / said.name, said);
+  if (!reader)
+    reader = std::make_unique<ShardReader>(path_ / said.name, said, readers_ == Readers::one);
   return *reader;
 }
 
@@ -171,15 +125,12 @@ void NativeCheckpoint::read_piece(const std::string& name, const TensorInfo& inf
   // Whole blocks from this one on.
   const auto read_blocks = [&](int64_t number, std::span<std::byte> into) {
     if (file == nullptr) file = &shard(piece.file);
-    for (; !into.empty(); ++number) {
-      const auto block = into.first(std::min(into.size(), size_t(block_bytes)));
-      const int64_t offset = piece.offset + number * block_bytes;
-      bytes_read_ += int64_t(block.size());
-      PHX_CHECK(file->read_and_hash(offset, block) == piece.hashes[size_t(number)],
-                file->path().string(), " is damaged: bytes from ", offset, " on, of ", name,
-                ", are not what was written");
-      into = into.subspan(block.size());
-    }
+    const int64_t offset = piece.offset + number * block_bytes;
+    bytes_read_ += int64_t(into.size());
+    const auto bad = file->read_blocks(offset, into, block_bytes,
+                                       std::span(piece.hashes).subspan(size_t(number)));
+    PHX_CHECK(!bad, file->path().string(), " is damaged: bytes from ", *bad, " on, of ", name,
+              ", are not what was written");
   };
   for_common_runs(piece.box, box, [&](const Run& run) {
     if (run.count * element > block_bytes) {
@@ -222,12 +173,14 @@ void NativeCheckpoint::verify() const {
       const int64_t size = piece_bytes(tensor.info, piece.box);
       accounted[size_t(piece.file)] += size;
       const ShardReader& file = shard(piece.file);
-      for (size_t block = 0; block < piece.hashes.size(); ++block) {
-        const int64_t begin = int64_t(block) * manifest_.block_bytes;
-        bytes.resize(size_t(std::min(manifest_.block_bytes, size - begin)));
-        PHX_CHECK(file.read_and_hash(piece.offset + begin, bytes) == piece.hashes[block],
-                  file.path().string(), " is damaged: bytes from ", piece.offset + begin,
-                  " on, of ", name, ", are not what was written");
+      const int64_t step = std::max(kVerifyBytes / manifest_.block_bytes, int64_t{1});
+      for (int64_t block = 0; block < int64_t(piece.hashes.size()); block += step) {
+        const int64_t begin = block * manifest_.block_bytes;
+        bytes.resize(size_t(std::min(step * manifest_.block_bytes, size - begin)));
+        const auto bad = file.read_blocks(piece.offset + begin, bytes, manifest_.block_bytes,
+                                          std::span(piece.hashes).subspan(size_t(block)));
+        PHX_CHECK(!bad, file.path().string(), " is damaged: bytes from ", *bad, " on, of ", name,
+                  ", are not what was written");
       }
     }
   }

@@ -16,10 +16,17 @@
 
 namespace phx {
 
+class ShardReader;
+
+// Who reads the same bytes on this machine, about now. Those that one process alone reads come past
+// the page cache, where they are not in it and the file system lets them: a copy less. Those that
+// several read come from the disk once, and through the page cache.
+enum class Readers { one, many };
+
 class NativeCheckpoint : public TensorSource {
  public:
   // `path`: an iter_* folder.
-  explicit NativeCheckpoint(const Path& path);
+  explicit NativeCheckpoint(const Path& path, Readers readers = Readers::many);
   ~NativeCheckpoint() override;
 
   const TensorInfos& tensors() const override { return infos_; }
@@ -40,12 +47,12 @@ class NativeCheckpoint : public TensorSource {
   void verify() const;
 
  private:
-  class ShardReader;
   const ShardReader& shard(int64_t file) const;
   void read_piece(const std::string& name, const TensorInfo& info, const SavedPiece& piece,
                   const Box& box, std::span<std::byte> out) const;
 
   Path path_;
+  Readers readers_;
   Manifest manifest_;
   TensorInfos infos_;
   mutable std::atomic<int64_t> bytes_read_{0};

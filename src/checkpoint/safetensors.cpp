@@ -19,7 +19,6 @@ using Json = nlohmann::json;
 constexpr int64_t kLengthBytes = 8;
 // The limit of the format: a hostile length may not make a reader take all memory.
 constexpr int64_t kMaxHeader = 100'000'000;
-constexpr int64_t kAlignment = 8;  // of the first tensor's bytes, by spaces after the JSON
 constexpr size_t kMaxDims = 64;
 constexpr const char* kMetadata = "__metadata__";
 
@@ -226,7 +225,7 @@ const SafetensorsFile::Tensor& SafetensorsFile::at(const std::string& name) cons
 }
 
 std::string safetensors_header(const Path& path, std::span<const SafetensorsEntry> entries,
-                               const SafetensorsMetadata& metadata) {
+                               const SafetensorsMetadata& metadata, int64_t alignment) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::set<std::string_view> names;
@@ -248,7 +247,8 @@ std::string safetensors_header(const Path& path, std::span<const SafetensorsEntr
   } catch (const Json::exception& error) {  // a name or a metadata string that is not UTF-8
     throw_error(str_cat(path.native(), ": cannot be written as JSON: ", error.what()));
   }
-  text.resize(round_up(static_cast<int64_t>(text.size()), kAlignment), ' ');
+  const int64_t own = static_cast<int64_t>(text.size()), before = sizeof(uint64_t);
+  text.resize(static_cast<size_t>(round_up(own + before, alignment) - before), ' ');
   PHX_CHECK(static_cast<int64_t>(text.size()) <= kMaxHeader, path.native(), ": the header has ",
             text.size(), " bytes, above the ", kMaxHeader,
             " that safetensors allows; spread the tensors over more files");

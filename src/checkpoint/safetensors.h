@@ -56,9 +56,9 @@ class SafetensorsFile {
 };
 
 // The header of a file with these tensors in this order, its length in front: what stands before
-// the first tensor's byte. `path` names the file in errors.
+// the first tensor's byte, which is at a multiple of `alignment`. `path` names the file in errors.
 std::string safetensors_header(const Path& path, std::span<const SafetensorsEntry> entries,
-                               const SafetensorsMetadata& metadata = {});
+                               const SafetensorsMetadata& metadata = {}, int64_t alignment = 8);
 
 // Writes a file front to back: what it holds is said first, then the bytes of all tensors come in
 // that order, in pieces of any size. The file appears with `commit`, complete or not at all.

@@ -38,7 +38,8 @@ ShardWriter::ShardWriter(const Path& folder, const std::string& file_name,
   std::vector<SafetensorsEntry> entries;
   for (const PieceToWrite& piece : pieces_)
     entries.push_back({tensor_name(piece), safetensors_dtype(piece.info.dtype), piece.box.size});
-  header_ = safetensors_header(path_, entries);
+  // As flat buffers lie in memory: what is read past the page cache can go to its place at once.
+  header_ = safetensors_header(path_, entries, {}, DirectFile::kAlignment);
   const int64_t header_bytes = int64_t(header_.size());
   int64_t offset = header_bytes;
   for (const PieceToWrite& piece : pieces_) {

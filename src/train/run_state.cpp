@@ -369,7 +369,9 @@ std::optional<Loaded> load_session(Session& session) {
   if (!found) return std::nullopt;
   if (found->hf) return load_hf(session, found->folder);
   if (found->megatron) return load_megatron(session, *found);
-  const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration));
+  // What data-parallel ranks read is the same, and they may be on one machine.
+  const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration),
+                              session.data_parallel.size() == 1 ? Readers::one : Readers::many);
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.
   const bool finetune = found->finetune || !file.manifest().info.contains("state");
   compare_options(file, session.config, finetune);

@@ -189,7 +189,7 @@ std::string metadata_pickle(const std::map<std::string, StackedTensor>& tensors,
       writer.dict([&] {
         for (const auto& [key, tensor] : tensors) {
           writer.text(key);
-          writer.tuple([&] { writer.text(key); });
+          writer.tuple([&, &key = key] { writer.text(key); });  // by name: clang 14 asks for it
         }
       });
       writer.text("storage_data");

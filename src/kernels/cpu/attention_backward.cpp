@@ -173,7 +173,9 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
                         Tensor& workspace, const AttentionGradients& grads) {
   const Problem problem{in, options, o, lse, d_o, grads};
   const auto sequences = sequences_of(in, options);
-  const auto [splits, slots] = attention_backward_split(in);
+  // Names of their own: a lambda of C++20 may not capture those of a structured binding in clang 14.
+  const auto cut = attention_backward_split(in);
+  const int64_t splits = cut.splits, slots = cut.slots;
   const int64_t groups = int64_t(sequences.size()) * in.k.n, group_heads = in.q.n / in.k.n;
   ThreadPool& threads = in.q.device().threads();
 
