@@ -192,7 +192,7 @@ inline MatrixLayout matrix_layout(const std::vector<MatrixOption>& options, cons
 
 constexpr int kMostMatrixRanks = 16;
 
-inline std::vector<MatrixLayout> parity_matrix() {
+inline std::vector<MatrixLayout> make_parity_matrix() {
   const std::vector<MatrixOption> options = matrix_options();
   std::vector<int> counts;
   for (const MatrixOption& option : options) counts.push_back(int(option.settings.size()));
@@ -204,6 +204,11 @@ inline std::vector<MatrixLayout> parity_matrix() {
   std::vector<MatrixLayout> layouts;
   for (const Row& row : pairwise_rows(counts, allowed))
     layouts.push_back(matrix_layout(options, row));
+  return layouts;
+}
+
+inline const std::vector<MatrixLayout>& parity_matrix() {
+  static const std::vector<MatrixLayout> layouts = make_parity_matrix();  // takes a moment
   return layouts;
 }
 

@@ -113,7 +113,8 @@ TEST(ParityMatrix, HasEveryPairOfSettingsThatGoTogether) {
 }
 
 TEST(ParityMatrix, AShareOfItHasEverySetting) {
-  const std::vector<MatrixLayout> all = parity_matrix(), share = every_setting_once(all);
+  const std::vector<MatrixLayout>& all = parity_matrix();
+  const std::vector<MatrixLayout> share = every_setting_once(all);
   EXPECT_LE(share.size(), all.size() / 6);
   std::set<std::string> settings, shared;
   for (const MatrixLayout& layout : all)
