@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <span>
 
 #include "base/error.h"
@@ -11,9 +13,10 @@
 namespace phx {
 namespace {
 
-constexpr size_t kCacheBits = 14, kLongCacheBits = 13;  // 16,384 and 8,192 words: 1 MiB a thread
-constexpr size_t kBatch = 32;     // words that are cut before the first is looked up
-constexpr size_t kLongWord = 64;  // symbols; from here on a heap is faster than a scan
+constexpr size_t kLongCacheBits = 14;  // 16,384 words: 1 MiB a thread, beside 2 MiB of short ones
+constexpr size_t kBatch = 32;          // words that are cut before the first is looked up
+constexpr size_t kShortWord = 16;      // symbols of a word that is merged in registers
+constexpr size_t kLongWord = 64;       // symbols; from here on a heap is faster than a scan
 constexpr uint32_t kTabledCodes = 0x10000;
 
 uint64_t next_identity() {
@@ -25,18 +28,18 @@ uint64_t next_identity() {
 
 void MergeTable::reserve(size_t pairs) {
   const size_t size = std::bit_ceil(pairs * 2 + 2);
-  slots_.assign(size, kEmpty);
+  slots_ = BigArray<Slot>(static_cast<int64_t>(size));
+  std::fill(slots_.span().begin(), slots_.span().end(), Slot{});
   shift_ = 64 - std::countr_zero(size);
 }
 
-void MergeTable::add(int32_t left, int32_t right, uint32_t rank, int32_t merged) {
-  PHX_CHECK(rank < kMaxRanks, "a BPE should have fewer than ", kMaxRanks, " merges");
-  const uint64_t key = uint64_t(uint32_t(left)) << 21 | uint32_t(right);
-  size_t at = (key * 0x9E3779B97F4A7C15u) >> shift_;
-  while (slots_[at] != kEmpty && slots_[at] >> 22 != key) at = (at + 1) & (slots_.size() - 1);
-  slots_[at] = key << 22 | rank;
-  if (merged_.size() <= rank) merged_.resize(rank + 1);
-  merged_[rank] = merged;
+void MergeTable::add(int32_t left, int32_t right, Found found) {
+  PHX_CHECK(found.rank < kMaxRanks, "a BPE should have fewer than ", kMaxRanks, " merges");
+  const uint64_t key = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
+  const std::span<Slot> slots = slots_.span();
+  size_t at = place(key);
+  while (slots[at].key != kEmpty && slots[at].key != key) at = (at + 1) & (slots.size() - 1);
+  slots[at] = {key, found};
 }
 
 // Words that a thread has met. Those that are longer or become more tokens than a WordSlot holds
@@ -52,42 +55,48 @@ struct BpeModel::Cache {
   static_assert(sizeof(LongSlot) == 64);
 
   uint64_t owner = 0;
-  std::vector<WordSlot> slots = std::vector<WordSlot>(size_t{1} << kCacheBits);
-  std::vector<LongSlot> long_slots = std::vector<LongSlot>(size_t{1} << kLongCacheBits);
+  WordCache words;
+  BigArray<LongSlot> long_slots{int64_t{1} << kLongCacheBits};
 
-  WordSlot& at(uint64_t hash) { return slots[hash >> (64 - kCacheBits)]; }
-  LongSlot& long_at(std::string_view word) {
-    return long_slots[std::hash<std::string_view>()(word) >> (64 - kLongCacheBits)];
+  LongSlot& long_at(const Pending& pending) {
+    const uint64_t hash = pending.word.size() <= kMaxShortWord
+                              ? pending.hash
+                              : std::hash<std::string_view>()(pending.word);
+    return long_slots.span()[hash >> (64 - kLongCacheBits)];
   }
   void clear() {
-    std::fill(slots.begin(), slots.end(), WordSlot{});
-    std::fill(long_slots.begin(), long_slots.end(), LongSlot{});
+    words.clear();
+    std::fill(long_slots.span().begin(), long_slots.span().end(), LongSlot{});
   }
 };
 
-// Collects ids so that a word costs no check of the vector's capacity.
+// Collects ids, so that a word costs no check of the vector's capacity.
 class BpeModel::Output {
  public:
   explicit Output(std::vector<int32_t>& ids) : ids_(ids) {}
   ~Output() { flush(); }
 
-  void put(const WordSlot& slot) {  // all three are written: cheaper than a loop over the count
-    std::copy_n(slot.ids, WordSlot::kMaxTokens, buffer_ + size_);
-    size_ += static_cast<size_t>(slot.count);
-    if (size_ > kSize - WordSlot::kMaxTokens) flush();
+  // From here on `words` slots may be put.
+  void make_room(size_t words) {
+    if (size_ + words * kStep > kSize) flush();
   }
-  void put(std::span<const int32_t> tokens) {
-    if (size_ + tokens.size() > kSize - WordSlot::kMaxTokens) flush();
-    if (tokens.size() > kSize - WordSlot::kMaxTokens) {
+  void put(const WordSlot& slot) {  // the count goes along: one copy is cheaper than a loop
+    static_assert(offsetof(WordSlot, count) == offsetof(WordSlot, ids) + sizeof slot.ids);
+    std::memcpy(buffer_ + size_, &slot.ids, kStep * sizeof(int32_t));
+    size_ += static_cast<size_t>(slot.count);
+  }
+  void put(std::span<const int32_t> tokens) {  // takes no room from slots that follow
+    if (tokens.size() > kStep) {
+      flush();
       ids_.insert(ids_.end(), tokens.begin(), tokens.end());
-      return;
+    } else {
+      std::copy(tokens.begin(), tokens.end(), buffer_ + size_);
+      size_ += tokens.size();
     }
-    std::copy(tokens.begin(), tokens.end(), buffer_ + size_);
-    size_ += tokens.size();
   }
 
  private:
-  static constexpr size_t kSize = 1024;
+  static constexpr size_t kSize = 1024, kStep = WordSlot::kMaxTokens + 1;
 
   void flush() {
     ids_.insert(ids_.end(), buffer_, buffer_ + size_);
@@ -115,13 +124,13 @@ BpeModel::BpeModel(Vocabulary spelling, Vocabulary keys, const std::vector<Merge
   }
   merges_.reserve(merges.size());
   for (const Merge& merge : merges) {
-    merges_.add(merge.left, merge.right, merge.rank, merge.merged);
+    merges_.add(merge.left, merge.right, {merge.rank, merge.merged});
   }
   if (options_.bytes) {
-    byte_ranks_.assign(size_t{256} * 256, MergeTable::kNone);
-    for (size_t pair = 0; pair < byte_ranks_.size(); ++pair) {
+    byte_merges_.assign(size_t{256} * 256, {});
+    for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
       const int32_t left = byte_ids_[pair / 256], right = byte_ids_[pair % 256];
-      if (left >= 0 && right >= 0) byte_ranks_[pair] = merges_.rank(left, right);
+      if (left >= 0 && right >= 0) byte_merges_[pair] = merges_.find(left, right);
     }
   }
   fill_tables();
@@ -170,43 +179,41 @@ BpeModel::Cache* BpeModel::cache() const {
   return &cache;
 }
 
-inline void BpeModel::put_word(const Pending& pending, Cache* cache, Output& out) const {
-  if (pending.word.size() > kMaxShortWord) return put_rare_word(pending, cache, out);
-  if (cache != nullptr) {
-    const WordSlot& cached = cache->at(pending.hash);
-    if (cached.word == pending.key) return out.put(cached);
-  }
-  if (const WordSlot* known = short_words_.find(pending.key, pending.hash)) {
-    if (cache != nullptr) cache->at(pending.hash) = *known;
-    return out.put(*known);
-  }
-  put_rare_word(pending, cache, out);
-}
-
-void BpeModel::put_rare_word(const Pending& pending, Cache* cache, Output& out) const {
+// A word that is not where it should be.
+void BpeModel::put_word(const Pending& pending, Cache* cache, Output& out) const {
   const std::string_view word = pending.word;
-  if (word.size() > kMaxShortWord) {
-    const auto id = keys_.find(word);
-    if (id && long_words_[static_cast<size_t>(*id)]) return out.put(std::span(&*id, 1));
+  const bool is_short = word.size() <= kMaxShortWord;
+  if (is_short && cache != nullptr) {
+    if (const WordSlot* met = cache->words.find_second(pending.key, pending.hash))
+      return out.put(*met);
   }
   Cache::LongSlot* slot = nullptr;
   if (cache != nullptr && word.size() <= Cache::LongSlot::kMaxBytes) {
-    slot = &cache->long_at(word);
-    if (std::string_view(slot->word, slot->size) == word) {
+    slot = &cache->long_at(pending);
+    if (std::string_view(slot->word, slot->size) == word)
       return out.put(std::span(slot->ids, static_cast<size_t>(slot->count)));
+  }
+  if (is_short) {
+    if (const WordSlot* known = short_words_.find(pending.key, pending.hash)) {
+      if (cache != nullptr) cache->words.add(*known, pending.hash);
+      return out.put(*known);
     }
   }
   thread_local std::vector<int32_t> symbols;
   symbols.clear();
-  split(word, symbols);
-  merge(symbols, word);
+  const auto id = is_short ? std::nullopt : keys_.find(word);
+  if (id && long_words_[static_cast<size_t>(*id)]) {
+    symbols.push_back(*id);
+  } else {
+    split(word, symbols);
+    merge(symbols, word);
+  }
   out.put(symbols);
   if (cache == nullptr) return;
-  if (word.size() <= kMaxShortWord && symbols.size() <= WordSlot::kMaxTokens) {
-    WordSlot& cached = cache->at(pending.hash);
-    cached.word = pending.key;
-    std::copy(symbols.begin(), symbols.end(), cached.ids);
-    cached.count = static_cast<int32_t>(symbols.size());
+  if (is_short && symbols.size() <= WordSlot::kMaxTokens) {
+    WordSlot fresh{.word = pending.key, .count = static_cast<int32_t>(symbols.size())};
+    std::copy(symbols.begin(), symbols.end(), fresh.ids);
+    cache->words.add(fresh, pending.hash);
   } else if (slot != nullptr && symbols.size() <= Cache::LongSlot::kMaxTokens) {
     std::copy(word.begin(), word.end(), slot->word);
     slot->size = static_cast<uint8_t>(word.size());
@@ -221,23 +228,36 @@ template <class NextWord>
 void BpeModel::put_all(const char* text_end, std::vector<int32_t>& ids,
                        NextWord&& next_word) const {
   Output out(ids);
-  Cache* const known = cache();
+  Cache* const met = cache();
   Pending batch[kBatch];
   for (bool more = true; more;) {
-    size_t count = 0;
-    while (count < kBatch && (more = next_word(batch[count].word))) {
-      Pending& pending = batch[count++];
-      const std::string_view word = pending.word;
-      if (word.size() > kMaxShortWord) continue;
-      pending.key = ShortWord::load(word.data(), word.size(), text_end);
-      pending.hash = pending.key.hash();
-      if (known != nullptr) {
-        __builtin_prefetch(&known->at(pending.hash));
+    Pending* end = batch;
+    for (; end != batch + kBatch; ++end) {
+      std::string_view word;
+      if (!(more = next_word(word))) break;
+      end->word = word;
+      if (word.size() > kMaxShortWord) {
+        end->key = ShortWord::none();
+        end->slot = short_words_.first_place(0);
+        continue;
+      }
+      const ShortWord key = ShortWord::load(word.data(), word.size(), text_end);
+      const uint64_t hash = key.hash();
+      const WordSlot* slot =
+          met != nullptr ? met->words.first_place(hash) : short_words_.first_place(hash);
+      __builtin_prefetch(slot);
+      end->slot = slot;
+      end->key = key;
+      end->hash = hash;
+    }
+    out.make_room(kBatch);
+    for (const Pending* pending = batch; pending != end; ++pending) {
+      if (pending->slot->word == pending->key) {
+        out.put(*pending->slot);
       } else {
-        short_words_.prefetch(pending.hash);
+        put_word(*pending, met, out);
       }
     }
-    for (size_t i = 0; i < count; ++i) put_word(batch[i], known, out);
   }
 }
 
@@ -330,30 +350,67 @@ void BpeModel::split_characters(std::string_view word, std::vector<int32_t>& sym
 void BpeModel::merge(std::vector<int32_t>& symbols, std::string_view word) const {
   size_t size = symbols.size();
   if (size < 2) return;
+  if (size <= kShortWord) return merge_short(symbols, word);
   if (size > kLongWord) return merge_long(symbols);
-  uint32_t ranks[kLongWord];  // of the pair that begins at each symbol
-  if (options_.bytes && size == word.size()) {
-    for (size_t i = 0; i + 1 < size; ++i) {
-      ranks[i] = byte_ranks_[size_t{static_cast<uint8_t>(word[i])} * 256 +
-                             static_cast<uint8_t>(word[i + 1])];
-    }
-  } else {
-    for (size_t i = 0; i + 1 < size; ++i) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
-  }
+  MergeTable::Found pairs[kLongWord];  // the pair that begins at each symbol
+  for (size_t i = 0; i + 1 < size; ++i) pairs[i] = merges_.find(symbols[i], symbols[i + 1]);
   while (size > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < size; ++i) {
-      if (ranks[i] < ranks[best]) best = i;
+      if (pairs[i].rank < pairs[best].rank) best = i;
     }
-    if (ranks[best] == MergeTable::kNone) break;
-    symbols[best] = merges_.merged(ranks[best]);
+    if (pairs[best].rank == MergeTable::kNone) break;
+    symbols[best] = pairs[best].merged;
     --size;
     for (size_t i = best + 1; i < size; ++i) symbols[i] = symbols[i + 1];
-    for (size_t i = best + 1; i + 1 < size; ++i) ranks[i] = ranks[i + 1];
-    if (best + 1 < size) ranks[best] = merges_.rank(symbols[best], symbols[best + 1]);
-    if (best > 0) ranks[best - 1] = merges_.rank(symbols[best - 1], symbols[best]);
+    for (size_t i = best + 1; i + 1 < size; ++i) pairs[i] = pairs[i + 1];
+    if (best + 1 < size) pairs[best] = merges_.find(symbols[best], symbols[best + 1]);
+    if (best > 0) pairs[best - 1] = merges_.find(symbols[best - 1], symbols[best]);
   }
   symbols.resize(size);
+}
+
+// Symbols stay where they are, and a bit says which are left. A pair's rank and place are one
+// number, so that the smallest of all is the leftmost pair of the lowest rank: no branch depends on
+// where it is.
+void BpeModel::merge_short(std::vector<int32_t>& symbols, std::string_view word) const {
+  const size_t size = symbols.size();
+  uint32_t order[kShortWord];
+  int32_t left[kShortWord], merged[kShortWord];
+  std::fill(order, order + kShortWord, MergeTable::kNone);
+  const auto note = [&](size_t at, const MergeTable::Found& pair) {
+    merged[at] = pair.merged;
+    order[at] =
+        pair.rank == MergeTable::kNone ? pair.rank : pair.rank << 4 | static_cast<uint32_t>(at);
+  };
+  std::copy(symbols.begin(), symbols.end(), left);
+  const bool bytes = options_.bytes && size == word.size();
+  for (size_t i = 0; i + 1 < size; ++i) {
+    note(i, bytes ? byte_merges_[size_t{static_cast<uint8_t>(word[i])} * 256 +
+                                 static_cast<uint8_t>(word[i + 1])]
+                  : merges_.find(left[i], left[i + 1]));
+  }
+  uint32_t there = (1u << size) - 1;
+  while (true) {
+    uint32_t best = MergeTable::kNone;
+#pragma omp simd reduction(min : best)
+    for (size_t i = 0; i < kShortWord; ++i) best = std::min(best, order[i]);
+    if (best == MergeTable::kNone) break;
+    const uint32_t at = best & 15;
+    const uint32_t behind = there & (~1u << at), rest = behind & (behind - 1);
+    left[at] = merged[at];
+    order[std::countr_zero(behind)] = MergeTable::kNone;
+    there ^= behind ^ rest;
+    order[at] = MergeTable::kNone;
+    if (rest != 0) note(at, merges_.find(left[at], left[std::countr_zero(rest)]));
+    const uint32_t before = there & ((1u << at) - 1);
+    if (before != 0) {
+      const auto previous = static_cast<size_t>(31 - std::countl_zero(before));
+      note(previous, merges_.find(left[previous], left[at]));
+    }
+  }
+  symbols.clear();
+  for (; there != 0; there &= there - 1) symbols.push_back(left[std::countr_zero(there)]);
 }
 
 // A list of symbols and a heap of pairs by (rank, position); entries that a merge has overtaken are
@@ -362,20 +419,22 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
   const size_t size = symbols.size();
   PHX_CHECK(size < MergeTable::kNone, "a word of ", size, " symbols is too long");
   constexpr uint32_t kEnd = MergeTable::kNone;
-  std::vector<uint32_t> next(size), previous(size), ranks(size, MergeTable::kNone);
+  std::vector<uint32_t> next(size), previous(size);
+  std::vector<MergeTable::Found> pairs(size);
   std::vector<uint64_t> heap;
   const auto later = std::greater<uint64_t>();
   for (size_t i = 0; i < size; ++i) {
     next[i] = i + 1 < size ? static_cast<uint32_t>(i + 1) : kEnd;
     previous[i] = i > 0 ? static_cast<uint32_t>(i - 1) : kEnd;
-    if (i + 1 < size) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
-    if (ranks[i] != MergeTable::kNone) heap.push_back(uint64_t{ranks[i]} << 32 | i);
+    if (i + 1 < size) pairs[i] = merges_.find(symbols[i], symbols[i + 1]);
+    if (pairs[i].rank != MergeTable::kNone) heap.push_back(uint64_t{pairs[i].rank} << 32 | i);
   }
   std::make_heap(heap.begin(), heap.end(), later);
   const auto renew = [&](uint32_t at) {
-    ranks[at] = next[at] == kEnd ? MergeTable::kNone : merges_.rank(symbols[at], symbols[next[at]]);
-    if (ranks[at] == MergeTable::kNone) return;
-    heap.push_back(uint64_t{ranks[at]} << 32 | at);
+    pairs[at] =
+        next[at] == kEnd ? MergeTable::Found{} : merges_.find(symbols[at], symbols[next[at]]);
+    if (pairs[at].rank == MergeTable::kNone) return;
+    heap.push_back(uint64_t{pairs[at].rank} << 32 | at);
     std::push_heap(heap.begin(), heap.end(), later);
   };
   while (!heap.empty()) {
@@ -383,10 +442,10 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
     const auto at = static_cast<uint32_t>(heap.back());
     const auto rank = static_cast<uint32_t>(heap.back() >> 32);
     heap.pop_back();
-    if (ranks[at] != rank) continue;
+    if (pairs[at].rank != rank) continue;
     const uint32_t right = next[at];
-    symbols[at] = merges_.merged(rank);
-    ranks[right] = MergeTable::kNone;
+    symbols[at] = pairs[at].merged;
+    pairs[right] = {};
     symbols[right] = -1;
     next[at] = next[right];
     if (next[at] != kEnd) previous[next[at]] = at;

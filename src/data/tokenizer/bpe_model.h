@@ -7,37 +7,46 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "data/big_array.h"
 #include "data/tokenizer/token_model.h"
 #include "data/tokenizer/word_table.h"
 
 namespace phx {
 
-// (left, right) -> rank; rank -> the token that they become.
+// (left, right) -> rank and the token that they become.
 class MergeTable {
  public:
   static constexpr uint32_t kNone = 0xFFFFFFFFu;
   static constexpr size_t kMaxRanks = (size_t{1} << 22) - 1;
+  struct Found {
+    uint32_t rank = kNone;
+    int32_t merged = -1;
+  };
 
   void reserve(size_t pairs);
-  void add(int32_t left, int32_t right, uint32_t rank, int32_t merged);  // the last of equals stays
+  void add(int32_t left, int32_t right, Found found);  // the last of equals stays
 
-  uint32_t rank(int32_t left, int32_t right) const {
-    const uint64_t key = uint64_t(uint32_t(left)) << 21 | uint32_t(right);
-    for (size_t at = (key * 0x9E3779B97F4A7C15u) >> shift_;; at = (at + 1) & (slots_.size() - 1)) {
-      const uint64_t slot = slots_[at];
-      if (slot >> 22 == key) return uint32_t(slot & kMaxRanks);
-      if (slot == kEmpty) return kNone;
+  Found find(int32_t left, int32_t right) const {
+    const uint64_t key = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
+    const std::span<Slot> slots = slots_.span();
+    for (size_t at = place(key);; at = (at + 1) & (slots.size() - 1)) {
+      const Slot& slot = slots[at];
+      if (slot.key == key || slot.key == kEmpty) return slot.found;
     }
   }
-  int32_t merged(uint32_t rank) const { return merged_[rank]; }
 
  private:
   static constexpr uint64_t kEmpty = ~uint64_t{0};
+  struct Slot {
+    uint64_t key = kEmpty;
+    Found found;
+  };
+  size_t place(uint64_t key) const { return (key * 0x9E3779B97F4A7C15u) >> shift_; }
 
-  std::vector<uint64_t> slots_ = std::vector<uint64_t>(2, kEmpty);  // left | right | rank
+  BigArray<Slot> slots_;
   int shift_ = 63;
-  std::vector<int32_t> merged_;
 };
 
 struct BpeOptions {
@@ -72,11 +81,12 @@ class BpeModel final : public TokenModel {
   struct Cache;
   class Output;
 
-  // A word on its way: where it is, and its key when it is short.
+  // A word on its way: where it is, and if it is short, its key and the slot where it should be.
   struct Pending {
-    std::string_view word;
+    const WordSlot* slot;
     ShortWord key;
     uint64_t hash;
+    std::string_view word;
   };
 
   Cache* cache() const;  // null when it is not used
@@ -89,6 +99,7 @@ class BpeModel final : public TokenModel {
   void split_characters(std::string_view word, std::vector<int32_t>& symbols) const;
   std::optional<int32_t> symbol(std::string_view word, size_t begin, size_t end) const;
   void merge(std::vector<int32_t>& symbols, std::string_view word) const;
+  void merge_short(std::vector<int32_t>& symbols, std::string_view word) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 
   BpeOptions options_;
@@ -96,10 +107,10 @@ class BpeModel final : public TokenModel {
   int32_t byte_ids_[256];  // of bytes, or of <0x00>..<0xFF> for the fallback; -1: there is none
   bool falls_back_ = false;
   MergeTable merges_;
-  std::vector<uint32_t> byte_ranks_;  // of pairs of bytes, by 256 * left + right
-  WordTable short_words_;             // what tokens of up to 15 bytes become as words
-  std::vector<bool> long_words_;      // ids of longer tokens that a word becomes as a whole
-  std::vector<int32_t> code_ids_;     // of characters below U+10000, where symbols have no affixes
+  std::vector<MergeTable::Found> byte_merges_;  // of pairs of bytes, by 256 * left + right
+  WordTable short_words_;                       // what tokens of up to 15 bytes become as words
+  std::vector<bool> long_words_;   // ids of longer tokens that a word becomes as a whole
+  std::vector<int32_t> code_ids_;  // of characters below U+10000, where symbols have no affixes
   Vocabulary keys_;
   uint64_t identity_;  // of this model among all of a process, for the caches of threads
   mutable bool use_cache_ = true;
