@@ -132,8 +132,9 @@ TEST(TokenizerKinds, RankFilesMayLeaveARankOut) {  // as OpenAI's p50k_base does
   EXPECT_EQ(error_of([&] { tokenizer->decode(Ids{10 + 257}); }),
             path.string() + " leaves token 267 out");
   write_file(path, lines + "YWI= 255\n");
-  EXPECT_EQ(error_of([&] { load_tiktoken(path, "v2", 10, 266); }),
-            path.string() + ":257: rank 255 should be at least 256, as ranks rise, and below 4194303");
+  EXPECT_EQ(
+      error_of([&] { load_tiktoken(path, "v2", 10, 266); }),
+      path.string() + ":257: rank 255 should be at least 256, as ranks rise, and below 4194303");
   write_file(path, lines + "YWI=\n");
   EXPECT_EQ(error_of([&] { load_tiktoken(path, "v2", 10, 266); }),
             path.string() + ":257: the line should be a token in base64, a space and a rank");

@@ -45,11 +45,12 @@ struct Run {
 TEST(Sources, ValidationDataThatIsTooShortIsRefusedBeforeTheRun) {
   Run run;
   run.validate_on(15);
-  EXPECT_EQ(error_of([&] { Sources sources(run.config); }),
-            "the run takes 48 validation samples (4 evaluations of --eval-iters 2 batches of 6), but "
-            "there are 30 samples blended from 2 datasets\n"
-            "  hint: a weight before each prefix of the blend lets the data be repeated; "
-            "--eval-iters 1 is the most that fits");
+  EXPECT_EQ(
+      error_of([&] { Sources sources(run.config); }),
+      "the run takes 48 validation samples (4 evaluations of --eval-iters 2 batches of 6), but "
+      "there are 30 samples blended from 2 datasets\n"
+      "  hint: a weight before each prefix of the blend lets the data be repeated; "
+      "--eval-iters 1 is the most that fits");
   run.config.train.eval_iters = 1;
   EXPECT_EQ(Sources(run.config).valid->num_samples(), 30);
   run.config.train.eval_iters = 2;

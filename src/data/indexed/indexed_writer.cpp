@@ -209,8 +209,8 @@ void IndexedWriter::write_index() {
   documents_.read_back([&](std::span<const std::byte> piece) { idx_.write(piece); });
 }
 
-// Names change one at a time, and each is on disk before the next one changes: the old index leaves,
-// the tokens are replaced, the new index comes.
+// Names change one at a time, and each is on disk before the next one changes: the old index
+// leaves, the tokens are replaced, the new index comes.
 void IndexedWriter::publish() const {
   const Path bin = bin_file(prefix_), idx = idx_file(prefix_), folder = folder_of(prefix_);
   const Staged old{beside(idx, "old"), disk_};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <span>
@@ -13,11 +12,12 @@
 namespace phx {
 namespace {
 
-constexpr size_t kLongCacheBits = 14;  // 16,384 words: 1 MiB a thread, beside 2 MiB of short ones
+constexpr size_t kLongCacheBits = 15;  // 32,768 words: 2 MiB a thread, beside 4 MiB of short ones
 constexpr size_t kBatch = 32;          // words that are cut before the first is looked up
 constexpr size_t kShortWord = 16;      // symbols of a word that is merged in registers
 constexpr size_t kLongWord = 64;       // symbols; from here on a heap is faster than a scan
 constexpr uint32_t kTabledCodes = 0x10000;
+constexpr uint32_t kLowRanks = 8192;  // in 256 KiB: a part of a core's own cache
 
 uint64_t next_identity() {
   static std::atomic<uint64_t> last{0};
@@ -26,20 +26,51 @@ uint64_t next_identity() {
 
 }  // namespace
 
-void MergeTable::reserve(size_t pairs) {
-  const size_t size = std::bit_ceil(pairs * 2 + 2);
-  slots_ = BigArray<Slot>(static_cast<int64_t>(size));
-  std::fill(slots_.span().begin(), slots_.span().end(), Slot{});
-  shift_ = 64 - std::countr_zero(size);
+void MergeTable::Slots::reserve(size_t pairs, size_t slots_a_pair) {
+  const size_t size = std::bit_ceil(pairs * slots_a_pair + 2);
+  slots = BigArray<uint64_t>(static_cast<int64_t>(size));
+  std::fill(slots.span().begin(), slots.span().end(), kEmpty);
+  shift = 64 - std::countr_zero(size);
 }
 
-void MergeTable::add(int32_t left, int32_t right, Found found) {
-  PHX_CHECK(found.rank < kMaxRanks, "a BPE should have fewer than ", kMaxRanks, " merges");
-  const uint64_t key = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
-  const std::span<Slot> slots = slots_.span();
-  size_t at = place(key);
-  while (slots[at].key != kEmpty && slots[at].key != key) at = (at + 1) & (slots.size() - 1);
-  slots[at] = {key, found};
+void MergeTable::Slots::add(uint64_t key, uint64_t hash, uint32_t rank) {
+  const std::span<uint64_t> all = slots.span();
+  size_t at = hash >> shift;
+  while (all[at] != kEmpty) at = (at + 1) & (all.size() - 1);
+  all[at] = key << 22 | rank;
+}
+
+void MergeTable::build(std::span<const BpeMerge> merges) {
+  size_t num_low = 0;
+  for (const BpeMerge& merge : merges) {
+    PHX_CHECK(merge.rank < kMaxRanks, "a BPE should have fewer than ", kMaxRanks, " merges");
+    num_low += merge.rank < kLowRanks;
+    if (merged_.size() <= merge.rank) merged_.resize(merge.rank + 1);
+    merged_[merge.rank] = merge.merged;
+  }
+  first_merged_ = merges.empty() ? 0 : merges[0].merged - static_cast<int32_t>(merges[0].rank);
+  const auto in_order = [&](const BpeMerge& merge) {
+    return merge.merged == first_merged_ + static_cast<int32_t>(merge.rank);
+  };
+  if (std::all_of(merges.begin(), merges.end(), in_order)) merged_ = {};
+  low_.reserve(num_low, 4);
+  high_.reserve(merges.size() - num_low, 2);
+  const size_t bits = std::bit_ceil(std::max<size_t>(64, 8 * (merges.size() - num_low)));
+  filter_ = BigArray<uint64_t>(static_cast<int64_t>(bits / 64));
+  filter_shift_ = 64 - std::countr_zero(bits);
+  for (size_t i = merges.size(); i-- > 0;) {
+    const BpeMerge& merge = merges[i];
+    if (rank(merge.left, merge.right) != kNone) continue;
+    const uint64_t key = uint64_t(uint32_t(merge.left)) << 21 | uint32_t(merge.right);
+    const uint64_t hash = key * 0x9E3779B97F4A7C15u;
+    if (merge.rank < kLowRanks) {
+      low_.add(key, hash, merge.rank);
+    } else {
+      high_.add(key, hash, merge.rank);
+      const size_t bit = hash >> filter_shift_;
+      filter_.span()[bit / 64] |= uint64_t{1} << bit % 64;
+    }
+  }
 }
 
 // Words that a thread has met. Those that are longer or become more tokens than a WordSlot holds
@@ -80,10 +111,9 @@ class BpeModel::Output {
   void make_room(size_t words) {
     if (size_ + words * kStep > kSize) flush();
   }
-  void put(const WordSlot& slot) {  // the count goes along: one copy is cheaper than a loop
-    static_assert(offsetof(WordSlot, count) == offsetof(WordSlot, ids) + sizeof slot.ids);
-    std::memcpy(buffer_ + size_, &slot.ids, kStep * sizeof(int32_t));
-    size_ += static_cast<size_t>(slot.count);
+  void put(const WordSlot& slot) {  // all of them: cheaper than a loop over the count
+    std::memcpy(buffer_ + size_, slot.ids, sizeof slot.ids);
+    size_ += slot.count();
   }
   void put(std::span<const int32_t> tokens) {  // takes no room from slots that follow
     if (tokens.size() > kStep) {
@@ -96,7 +126,7 @@ class BpeModel::Output {
   }
 
  private:
-  static constexpr size_t kSize = 1024, kStep = WordSlot::kMaxTokens + 1;
+  static constexpr size_t kSize = 1024, kStep = WordSlot::kMaxTokens;
 
   void flush() {
     ids_.insert(ids_.end(), buffer_, buffer_ + size_);
@@ -122,15 +152,12 @@ BpeModel::BpeModel(Vocabulary spelling, Vocabulary keys, const std::vector<Merge
         keys_.find(options_.bytes ? std::string_view(&raw, 1) : std::string_view(name))
             .value_or(-1);
   }
-  merges_.reserve(merges.size());
-  for (const Merge& merge : merges) {
-    merges_.add(merge.left, merge.right, {merge.rank, merge.merged});
-  }
+  merges_.build(merges);
   if (options_.bytes) {
-    byte_merges_.assign(size_t{256} * 256, {});
-    for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
+    byte_ranks_.assign(size_t{256} * 256, MergeTable::kNone);
+    for (size_t pair = 0; pair < byte_ranks_.size(); ++pair) {
       const int32_t left = byte_ids_[pair / 256], right = byte_ids_[pair % 256];
-      if (left >= 0 && right >= 0) byte_merges_[pair] = merges_.find(left, right);
+      if (left >= 0 && right >= 0) byte_ranks_[pair] = merges_.rank(left, right);
     }
   }
   fill_tables();
@@ -211,9 +238,7 @@ void BpeModel::put_word(const Pending& pending, Cache* cache, Output& out) const
   out.put(symbols);
   if (cache == nullptr) return;
   if (is_short && symbols.size() <= WordSlot::kMaxTokens) {
-    WordSlot fresh{.word = pending.key, .count = static_cast<int32_t>(symbols.size())};
-    std::copy(symbols.begin(), symbols.end(), fresh.ids);
-    cache->words.add(fresh, pending.hash);
+    cache->words.add(WordSlot(pending.key, symbols.data(), symbols.size()), pending.hash);
   } else if (slot != nullptr && symbols.size() <= Cache::LongSlot::kMaxTokens) {
     std::copy(word.begin(), word.end(), slot->word);
     slot->size = static_cast<uint8_t>(word.size());
@@ -252,7 +277,7 @@ void BpeModel::put_all(const char* text_end, std::vector<int32_t>& ids,
     }
     out.make_room(kBatch);
     for (const Pending* pending = batch; pending != end; ++pending) {
-      if (pending->slot->word == pending->key) {
+      if (pending->slot->holds(pending->key)) {
         out.put(*pending->slot);
       } else {
         put_word(*pending, met, out);
@@ -352,20 +377,20 @@ void BpeModel::merge(std::vector<int32_t>& symbols, std::string_view word) const
   if (size < 2) return;
   if (size <= kShortWord) return merge_short(symbols, word);
   if (size > kLongWord) return merge_long(symbols);
-  MergeTable::Found pairs[kLongWord];  // the pair that begins at each symbol
-  for (size_t i = 0; i + 1 < size; ++i) pairs[i] = merges_.find(symbols[i], symbols[i + 1]);
+  uint32_t ranks[kLongWord];  // of the pair that begins at each symbol
+  for (size_t i = 0; i + 1 < size; ++i) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
   while (size > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < size; ++i) {
-      if (pairs[i].rank < pairs[best].rank) best = i;
+      if (ranks[i] < ranks[best]) best = i;
     }
-    if (pairs[best].rank == MergeTable::kNone) break;
-    symbols[best] = pairs[best].merged;
+    if (ranks[best] == MergeTable::kNone) break;
+    symbols[best] = merges_.merged(ranks[best]);
     --size;
     for (size_t i = best + 1; i < size; ++i) symbols[i] = symbols[i + 1];
-    for (size_t i = best + 1; i + 1 < size; ++i) pairs[i] = pairs[i + 1];
-    if (best + 1 < size) pairs[best] = merges_.find(symbols[best], symbols[best + 1]);
-    if (best > 0) pairs[best - 1] = merges_.find(symbols[best - 1], symbols[best]);
+    for (size_t i = best + 1; i + 1 < size; ++i) ranks[i] = ranks[i + 1];
+    if (best + 1 < size) ranks[best] = merges_.rank(symbols[best], symbols[best + 1]);
+    if (best > 0) ranks[best - 1] = merges_.rank(symbols[best - 1], symbols[best]);
   }
   symbols.resize(size);
 }
@@ -376,19 +401,18 @@ void BpeModel::merge(std::vector<int32_t>& symbols, std::string_view word) const
 void BpeModel::merge_short(std::vector<int32_t>& symbols, std::string_view word) const {
   const size_t size = symbols.size();
   uint32_t order[kShortWord];
-  int32_t left[kShortWord], merged[kShortWord];
+  int32_t left[kShortWord];
   std::fill(order, order + kShortWord, MergeTable::kNone);
-  const auto note = [&](size_t at, const MergeTable::Found& pair) {
-    merged[at] = pair.merged;
-    order[at] =
-        pair.rank == MergeTable::kNone ? pair.rank : pair.rank << 4 | static_cast<uint32_t>(at);
+  const auto placed = [](uint32_t rank, size_t at) {
+    return rank == MergeTable::kNone ? rank : rank << 4 | static_cast<uint32_t>(at);
   };
   std::copy(symbols.begin(), symbols.end(), left);
   const bool bytes = options_.bytes && size == word.size();
   for (size_t i = 0; i + 1 < size; ++i) {
-    note(i, bytes ? byte_merges_[size_t{static_cast<uint8_t>(word[i])} * 256 +
-                                 static_cast<uint8_t>(word[i + 1])]
-                  : merges_.find(left[i], left[i + 1]));
+    order[i] = placed(bytes ? byte_ranks_[size_t{static_cast<uint8_t>(word[i])} * 256 +
+                                          static_cast<uint8_t>(word[i + 1])]
+                            : merges_.rank(left[i], left[i + 1]),
+                      i);
   }
   uint32_t there = (1u << size) - 1;
   while (true) {
@@ -398,15 +422,15 @@ void BpeModel::merge_short(std::vector<int32_t>& symbols, std::string_view word)
     if (best == MergeTable::kNone) break;
     const uint32_t at = best & 15;
     const uint32_t behind = there & (~1u << at), rest = behind & (behind - 1);
-    left[at] = merged[at];
+    left[at] = merges_.merged(best >> 4);
     order[std::countr_zero(behind)] = MergeTable::kNone;
     there ^= behind ^ rest;
-    order[at] = MergeTable::kNone;
-    if (rest != 0) note(at, merges_.find(left[at], left[std::countr_zero(rest)]));
+    order[at] = rest == 0 ? MergeTable::kNone
+                          : placed(merges_.rank(left[at], left[std::countr_zero(rest)]), at);
     const uint32_t before = there & ((1u << at) - 1);
     if (before != 0) {
       const auto previous = static_cast<size_t>(31 - std::countl_zero(before));
-      note(previous, merges_.find(left[previous], left[at]));
+      order[previous] = placed(merges_.rank(left[previous], left[at]), previous);
     }
   }
   symbols.clear();
@@ -419,22 +443,20 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
   const size_t size = symbols.size();
   PHX_CHECK(size < MergeTable::kNone, "a word of ", size, " symbols is too long");
   constexpr uint32_t kEnd = MergeTable::kNone;
-  std::vector<uint32_t> next(size), previous(size);
-  std::vector<MergeTable::Found> pairs(size);
+  std::vector<uint32_t> next(size), previous(size), ranks(size, MergeTable::kNone);
   std::vector<uint64_t> heap;
   const auto later = std::greater<uint64_t>();
   for (size_t i = 0; i < size; ++i) {
     next[i] = i + 1 < size ? static_cast<uint32_t>(i + 1) : kEnd;
     previous[i] = i > 0 ? static_cast<uint32_t>(i - 1) : kEnd;
-    if (i + 1 < size) pairs[i] = merges_.find(symbols[i], symbols[i + 1]);
-    if (pairs[i].rank != MergeTable::kNone) heap.push_back(uint64_t{pairs[i].rank} << 32 | i);
+    if (i + 1 < size) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
+    if (ranks[i] != MergeTable::kNone) heap.push_back(uint64_t{ranks[i]} << 32 | i);
   }
   std::make_heap(heap.begin(), heap.end(), later);
   const auto renew = [&](uint32_t at) {
-    pairs[at] =
-        next[at] == kEnd ? MergeTable::Found{} : merges_.find(symbols[at], symbols[next[at]]);
-    if (pairs[at].rank == MergeTable::kNone) return;
-    heap.push_back(uint64_t{pairs[at].rank} << 32 | at);
+    ranks[at] = next[at] == kEnd ? MergeTable::kNone : merges_.rank(symbols[at], symbols[next[at]]);
+    if (ranks[at] == MergeTable::kNone) return;
+    heap.push_back(uint64_t{ranks[at]} << 32 | at);
     std::push_heap(heap.begin(), heap.end(), later);
   };
   while (!heap.empty()) {
@@ -442,10 +464,10 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
     const auto at = static_cast<uint32_t>(heap.back());
     const auto rank = static_cast<uint32_t>(heap.back() >> 32);
     heap.pop_back();
-    if (pairs[at].rank != rank) continue;
+    if (ranks[at] != rank) continue;
     const uint32_t right = next[at];
-    symbols[at] = pairs[at].merged;
-    pairs[right] = {};
+    symbols[at] = merges_.merged(rank);
+    ranks[right] = MergeTable::kNone;
     symbols[right] = -1;
     next[at] = next[right];
     if (next[at] != kEnd) previous[next[at]] = at;

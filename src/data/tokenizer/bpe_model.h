@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,38 +16,61 @@
 
 namespace phx {
 
-// (left, right) -> rank and the token that they become.
+// Two tokens that become a third. The lowest rank goes first.
+struct BpeMerge {
+  int32_t left, right, merged;
+  uint32_t rank;
+};
+
+// (left, right) -> rank; rank -> the token that they become. Merging waits for these lookups, so
+// what they touch is kept small: the low ranks, which most words ask for, lie apart, and bits tell
+// most pairs that are not there at all.
 class MergeTable {
  public:
   static constexpr uint32_t kNone = 0xFFFFFFFFu;
   static constexpr size_t kMaxRanks = (size_t{1} << 22) - 1;
-  struct Found {
-    uint32_t rank = kNone;
-    int32_t merged = -1;
-  };
 
-  void reserve(size_t pairs);
-  void add(int32_t left, int32_t right, Found found);  // the last of equals stays
+  void build(std::span<const BpeMerge> merges);  // the last of equal pairs stays
 
-  Found find(int32_t left, int32_t right) const {
-    const uint64_t key = uint64_t(uint32_t(left)) << 32 | uint32_t(right);
-    const std::span<Slot> slots = slots_.span();
-    for (size_t at = place(key);; at = (at + 1) & (slots.size() - 1)) {
-      const Slot& slot = slots[at];
-      if (slot.key == key || slot.key == kEmpty) return slot.found;
-    }
+  uint32_t rank(int32_t left, int32_t right) const {
+    const uint64_t key = uint64_t(uint32_t(left)) << 21 | uint32_t(right);
+    const uint64_t hash = key * 0x9E3779B97F4A7C15u;
+    // All that may be needed comes from memory at once.
+    const size_t bit = hash >> filter_shift_;
+    const uint64_t bits = filter_.span()[bit / 64];
+    __builtin_prefetch(&high_.slots.span()[hash >> high_.shift]);
+    const uint32_t low = low_.find(key, hash);
+    if (low != kNone) return low;
+    return (bits >> bit % 64 & 1) == 0 ? kNone : high_.find(key, hash);
+  }
+  int32_t merged(uint32_t rank) const {
+    return merged_.empty() ? first_merged_ + static_cast<int32_t>(rank) : merged_[rank];
   }
 
  private:
-  static constexpr uint64_t kEmpty = ~uint64_t{0};
-  struct Slot {
-    uint64_t key = kEmpty;
-    Found found;
-  };
-  size_t place(uint64_t key) const { return (key * 0x9E3779B97F4A7C15u) >> shift_; }
+  // Open addressing; left | right | rank in a slot.
+  struct Slots {
+    static constexpr uint64_t kEmpty = ~uint64_t{0};
 
-  BigArray<Slot> slots_;
-  int shift_ = 63;
+    void reserve(size_t pairs, size_t slots_a_pair);
+    void add(uint64_t key, uint64_t hash, uint32_t rank);
+    uint32_t find(uint64_t key, uint64_t hash) const {
+      const std::span<uint64_t> all = slots.span();
+      for (size_t at = hash >> shift;; at = (at + 1) & (all.size() - 1)) {
+        const uint64_t slot = all[at];
+        if (slot >> 22 == key) return uint32_t(slot & kMaxRanks);
+        if (slot == kEmpty) return kNone;
+      }
+    }
+    BigArray<uint64_t> slots;
+    int shift = 63;
+  };
+
+  Slots low_, high_;
+  BigArray<uint64_t> filter_;  // a bit for every pair of high_
+  int filter_shift_ = 63;
+  std::vector<int32_t> merged_;  // empty where tokens are numbered as their merges, from this on:
+  int32_t first_merged_ = 0;
 };
 
 struct BpeOptions {
@@ -59,10 +83,7 @@ struct BpeOptions {
 
 class BpeModel final : public TokenModel {
  public:
-  struct Merge {
-    int32_t left, right, merged;
-    uint32_t rank;
-  };
+  using Merge = BpeMerge;
   // `spelling`: tokens as they are shown; `keys`: the text each stands for, by which words are
   // found (the same but for bytes, where tokens are spelled in printable characters).
   BpeModel(Vocabulary spelling, Vocabulary keys, const std::vector<Merge>& merges,
@@ -107,10 +128,10 @@ class BpeModel final : public TokenModel {
   int32_t byte_ids_[256];  // of bytes, or of <0x00>..<0xFF> for the fallback; -1: there is none
   bool falls_back_ = false;
   MergeTable merges_;
-  std::vector<MergeTable::Found> byte_merges_;  // of pairs of bytes, by 256 * left + right
-  WordTable short_words_;                       // what tokens of up to 15 bytes become as words
-  std::vector<bool> long_words_;   // ids of longer tokens that a word becomes as a whole
-  std::vector<int32_t> code_ids_;  // of characters below U+10000, where symbols have no affixes
+  std::vector<uint32_t> byte_ranks_;  // of pairs of bytes, by 256 * left + right
+  WordTable short_words_;             // what tokens of up to 15 bytes become as words
+  std::vector<bool> long_words_;      // ids of longer tokens that a word becomes as a whole
+  std::vector<int32_t> code_ids_;     // of characters below U+10000, where symbols have no affixes
   Vocabulary keys_;
   uint64_t identity_;  // of this model among all of a process, for the caches of threads
   mutable bool use_cache_ = true;

@@ -16,12 +16,11 @@ namespace phx {
 
 inline constexpr size_t kMaxShortWord = 15;
 
-// Up to 15 bytes, zeros after them, and the length in the last byte.
+// Up to 15 bytes, zeros after them, and the length in the lower half of the last byte.
 struct ShortWord {
   uint64_t low = 0, high = 0;
 
   static constexpr ShortWord none() { return {~uint64_t{0}, ~uint64_t{0}}; }  // equals no word
-  bool operator==(const ShortWord&) const = default;
 
   // Bytes from `data` on may be read up to `end` of the text that the word lies in.
   static ShortWord load(const char* data, size_t size, const char* end) {
@@ -59,11 +58,23 @@ struct ShortWord {
 inline constexpr std::array<uint64_t, 16> ShortWord::kLowMask = ShortWord::mask(0);
 inline constexpr std::array<uint64_t, 16> ShortWord::kHighMask = ShortWord::mask(8);
 
+// Up to four tokens; how many stands in the bits of the key that no length takes.
 struct alignas(32) WordSlot {
-  static constexpr size_t kMaxTokens = 3;
-  ShortWord word;  // length 0: an empty slot
+  static constexpr size_t kMaxTokens = 4;
+
+  WordSlot() = default;
+  WordSlot(const ShortWord& word, const int32_t* tokens, size_t count)
+      : low(word.low), high_and_count(word.high | uint64_t{count} << 60) {
+    std::copy_n(tokens, count, ids);
+  }
+  bool empty() const { return high_and_count == 0; }
+  bool holds(const ShortWord& word) const {
+    return low == word.low && (high_and_count & ~(uint64_t{15} << 60)) == word.high;
+  }
+  size_t count() const { return high_and_count >> 60; }
+
+  uint64_t low = 0, high_and_count = 0;
   int32_t ids[kMaxTokens] = {};
-  int32_t count = 0;
 };
 static_assert(sizeof(WordSlot) == 32);
 
@@ -77,10 +88,8 @@ class WordTable {
   void add(const ShortWord& word, const int32_t* ids, size_t count) {
     const std::span<WordSlot> slots = slots_.span();
     size_t at = word.hash() & (slots.size() - 1);
-    while (slots[at].word.high != 0) at = (at + 1) & (slots.size() - 1);
-    slots[at].word = word;
-    std::copy_n(ids, count, slots[at].ids);
-    slots[at].count = static_cast<int32_t>(count);
+    while (!slots[at].empty()) at = (at + 1) & (slots.size() - 1);
+    slots[at] = WordSlot(word, ids, count);
   }
   // Where the word is, if it is there and no other is in its way.
   const WordSlot* first_place(uint64_t hash) const {
@@ -90,8 +99,8 @@ class WordTable {
   const WordSlot* find(const ShortWord& word, uint64_t hash) const {  // null when there is none
     const std::span<WordSlot> slots = slots_.span();
     const size_t mask = slots.size() - 1;
-    for (size_t at = hash & mask; slots[at].word.high != 0; at = (at + 1) & mask) {
-      if (slots[at].word == word) return &slots[at];
+    for (size_t at = hash & mask; !slots[at].empty(); at = (at + 1) & mask) {
+      if (slots[at].holds(word)) return &slots[at];
     }
     return nullptr;
   }
@@ -109,21 +118,28 @@ class WordCache {
   // In the second place; it moves to the first. Null when it is not there.
   const WordSlot* find_second(const ShortWord& word, uint64_t hash) {
     Pair& slots = pair(hash);
-    if (slots.new_one.word != word) return nullptr;
+    if (!slots.new_one.holds(word)) return nullptr;
     std::swap(slots.often, slots.new_one);
     return &slots.often;
   }
-  void add(const WordSlot& slot, uint64_t hash) { pair(hash).new_one = slot; }
+  // A word of one token costs little to find again in the vocabulary, others have to be merged:
+  // those give way to it only now and then.
+  void add(const WordSlot& slot, uint64_t hash) {
+    WordSlot& place = pair(hash).new_one;
+    if (slot.count() == 1 && place.count() > 1 && ++spared_ % 8 != 0) return;
+    place = slot;
+  }
   void clear() { std::fill(pairs_.span().begin(), pairs_.span().end(), Pair{}); }
 
  private:
-  static constexpr int kBits = 15;  // 65,536 words in 2 MiB
+  static constexpr int kBits = 16;  // 131,072 words in 4 MiB
   struct alignas(64) Pair {
     WordSlot often, new_one;
   };
   Pair& pair(uint64_t hash) { return pairs_.span()[hash >> (64 - kBits)]; }
 
   BigArray<Pair> pairs_{int64_t{1} << kBits};
+  uint32_t spared_ = 0;
 };
 
 }  // namespace phx
