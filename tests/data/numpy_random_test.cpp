@@ -64,7 +64,7 @@ TEST(TorchRandperm, IsPyTorchs) {
 }
 
 TEST(TorchRandperm, LongOnesAreFilledFromTheBeginning) {
-  // By hand from the standard library's generator: `check_datasets.py randperm` compares a real one
+  // By hand from the standard library's generator: `check_datasets.py long` compares a real one
   // with PyTorch's, which takes gigabytes.
   std::mt19937 words(42);
   std::vector<int64_t> order;

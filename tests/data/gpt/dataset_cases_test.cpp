@@ -99,6 +99,12 @@ void check_shuffle(const Json& json) {
   }
 }
 
+void check_randperm(const Json& json) {
+  const std::vector<int64_t> order = torch_randperm(json["n"], json["seed"]);
+  for (size_t i = 0; i < json["places"].size(); ++i)
+    ASSERT_EQ(order[json["places"][i].get<size_t>()], json["values"][i]) << i;
+}
+
 std::map<std::string, int> check_file(const std::string& path) {
   std::ifstream file(path);
   std::map<std::string, int> counts;
@@ -112,6 +118,7 @@ std::map<std::string, int> check_file(const std::string& path) {
     if (kind == "exhaustive") check_exhaustive(json);
     if (kind == "cyclic") check_cyclic(json);
     if (kind == "shuffle") check_shuffle(json);
+    if (kind == "randperm") check_randperm(json);
     if (::testing::Test::HasFailure()) break;
   }
   return counts;
