@@ -21,7 +21,7 @@ phx_room(data PLAIN
          DEPENDS core LINK phx::pcre2 phx::simdjson phx::utf8proc phx::sentencepiece
          phx::sentencepiece_train phx::zstd phx::zlib)
 phx_room(optim PLAIN DEPENDS parallel)
-phx_room(checkpoint PLAIN FAST copy_box torch/strided_copy torch/split_masters DEPENDS optim LINK phx::xxhash phx::zlib)
+phx_room(checkpoint PLAIN FAST copy_box manifest tensor_source torch/strided_copy torch/split_masters DEPENDS optim LINK phx::xxhash phx::zlib)
 phx_room(convert PLAIN DEPENDS models checkpoint)
 phx_room(train PLAIN DEPENDS models optim data checkpoint convert)
 phx_room(verify PLAIN DEPENDS train)

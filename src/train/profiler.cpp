@@ -66,6 +66,9 @@ std::string event_lines(const Path& path) {
 Profiler::Profiler(const TrainConfig& config, const Mesh& mesh, Runtime& runtime,
                    Terminal& terminal)
     : config_(config), mesh_(mesh), runtime_(runtime), terminal_(terminal) {
+  for (const int64_t rank : config_.profile_ranks)
+    PHX_CHECK(!config_.profile || rank < mesh_.size(), "--profile-ranks ", rank,
+              " is no rank of this run: there are ", mesh_.size(), ", counted from 0");
   if (config_.nvtx_ranges)
     trace_ = std::make_unique<OpTrace>(runtime_, OpTraceOptions{.times = false, .ranges = true});
 }
@@ -79,6 +82,11 @@ void Profiler::before_iteration(int64_t done) {
   if (!config_.profile) return;
   if (open_ && done >= config_.profile_step_end) close(done);
   if (!open_ && done == config_.profile_step_start) open(done);
+  if (first_ && done > config_.profile_step_start && mesh_.rank() == 0)
+    log_warning(str_cat("--profile: iteration ", config_.profile_step_start,
+                        " is over, so nothing is profiled\n  hint: --profile-step-start ",
+                        done + 10, " --profile-step-end ", done + 12));
+  first_ = false;
 }
 
 void Profiler::finish(int64_t done) {
@@ -99,6 +107,8 @@ void Profiler::open(int64_t done) {
     base = to_values(latest)[0];
   }
   if (!profiled(mesh_.rank())) return;
+  std::error_code ignored;
+  std::filesystem::remove(file_of(mesh_.rank()), ignored);  // of an earlier run
   trace_.reset();
   runtime_.backend().open_profiler_window();
   trace_ = std::make_unique<OpTrace>(runtime_, OpTraceOptions{.times = true, .ranges = true});
@@ -114,21 +124,32 @@ void Profiler::close(int64_t done) {
     runtime_.backend().close_profiler_window();
     if (config_.nvtx_ranges)
       trace_ = std::make_unique<OpTrace>(runtime_, OpTraceOptions{.times = false, .ranges = true});
-    std::filesystem::create_directories(config_.profile_dir);
-    write_file(file_of(mesh_.rank()), str_cat("[\n", events(records), "\n]\n"));
+    write(file_of(mesh_.rank()), events(records));
   }
   if (mesh_.world() != nullptr) mesh_.world()->barrier();
   if (mesh_.rank() != 0) return;
-  if (mesh_.world() != nullptr) join_ranks();
+  const Path trace = Path(config_.profile_dir) / "trace.json";
   const int64_t steps = done - opened_at_;
-  terminal_.print(str_cat("profile of iterations ", opened_at_ + 1, " to ", done, ": ",
-                          (Path(config_.profile_dir) / "trace.json").string(),
-                          ", to look at in ui.perfetto.dev or chrome://tracing"));
+  if (mesh_.world() == nullptr || write(trace, events_of_ranks()))
+    terminal_.print(str_cat("profile of iterations ", opened_at_ + 1, " to ", done, ": ",
+                            trace.string(), ", to look at in ui.perfetto.dev or chrome://tracing"));
   if (records.empty()) return;
   const auto last =
       std::max_element(records.begin(), records.end(),
                        [](const OpRecord& a, const OpRecord& b) { return a.end_ms < b.end_ms; });
   terminal_.print(op_table(records, steps, last->end_ms / double(steps), kTableLines));
+}
+
+// A picture is not worth a run: what goes wrong is only told.
+bool Profiler::write(const Path& path, const std::string& lines) const {
+  try {
+    std::filesystem::create_directories(config_.profile_dir);
+    write_file(path, str_cat("[\n", lines, "\n]\n"));
+    return true;
+  } catch (const std::exception& error) {
+    log_warning(str_cat("--profile: ", error.what()));
+    return false;
+  }
 }
 
 Path Profiler::file_of(int rank) const {
@@ -177,18 +198,17 @@ std::string Profiler::events(const std::vector<OpRecord>& records) const {
 }
 
 // Where ranks do not share a file system each keeps its own file.
-void Profiler::join_ranks() const {
+std::string Profiler::events_of_ranks() const {
   std::string all;
   for (int rank = 0; rank < mesh_.size(); ++rank) {
     if (!profiled(rank)) continue;
-    if (!std::filesystem::exists(file_of(rank))) {
-      log_warning(str_cat("the profile of rank ", rank, " is not seen from rank 0: ",
-                          file_of(rank).string(), " is missing in trace.json"));
-      continue;
+    try {
+      all += str_cat(all.empty() ? "" : ",\n", event_lines(file_of(rank)));
+    } catch (const std::exception& error) {
+      log_warning(str_cat("--profile: rank ", rank, " is not in trace.json: ", error.what()));
     }
-    all += str_cat(all.empty() ? "" : ",\n", event_lines(file_of(rank)));
   }
-  write_file(Path(config_.profile_dir) / "trace.json", str_cat("[\n", all, "\n]\n"));
+  return all;
 }
 
 std::string op_table(const std::vector<OpRecord>& records, int64_t steps, double step_ms,

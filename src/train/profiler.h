@@ -32,14 +32,15 @@ class Profiler {
   void close(int64_t done);
   Path file_of(int rank) const;
   std::string events(const std::vector<OpRecord>& records) const;
-  void join_ranks() const;
+  std::string events_of_ranks() const;
+  bool write(const Path& path, const std::string& lines) const;
 
   const TrainConfig& config_;
   const Mesh& mesh_;
   Runtime& runtime_;
   Terminal& terminal_;
   std::unique_ptr<OpTrace> trace_;
-  bool open_ = false;
+  bool open_ = false, first_ = true;
   int64_t opened_at_ = 0;
   double offset_us_ = 0;  // of this rank's trace, on the clock of all
 };

@@ -86,7 +86,7 @@ void TrainConfig::each(Field&& field) {
         NotNegative{});
   field("profile-step-end", profile_step_end, "of them: iterations before the first after them",
         Positive{});
-  field("profile-ranks", profile_ranks, "ranks that are profiled", DefaultIs{"all"});
+  field("profile-ranks", profile_ranks, "ranks that are profiled", NotNegative{}, DefaultIs{"all"});
   field("profile-dir", profile_dir, "folder that the trace goes into", Own{});
   field("nvtx-ranges", nvtx_ranges,
         "name kernels and phases for Nsight, also outside of --profile");

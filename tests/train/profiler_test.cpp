@@ -1,5 +1,6 @@
 #include "train/profiler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -17,6 +18,8 @@ namespace {
 
 using namespace phx::testing;
 using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 RunConfig profiled_run(const Path& folder) {
   RunConfig config = tiny_run();
@@ -134,6 +137,23 @@ TEST(Profiler, ARunThatEndsWithinTheWindowStillWritesIt) {
   config.train.profile_step_end = 9;
   train_alone(config);
   EXPECT_EQ(count(events_of(folder.path()), "update", 1), 1);
+}
+
+TEST(Profiler, AFolderThatCannotBeMadeDoesNotEndTheRun) {
+  const TempFolder folder;
+  RunConfig config = profiled_run(folder.path());
+  write_file(folder.path() / "profile", "a file, not a folder");
+  train_alone(config);
+  EXPECT_EQ(read_file(folder.path() / "profile"), "a file, not a folder");
+}
+
+TEST(Profiler, ARankThatIsNotThereIsRefused) {
+  const TempFolder folder;
+  RunConfig config = profiled_run(folder.path());
+  config.train.profile_ranks = {1};
+  EXPECT_THAT(
+      [&] { train_alone(config); },
+      ThrowsMessage<Error>(HasSubstr("--profile-ranks 1 is no rank of this run: there are 1")));
 }
 
 TEST(Profiler, AProfileChangesNoBit) {
