@@ -25,8 +25,8 @@ void write_pair(const Path& prefix, int64_t samples) {
 }
 
 // 20 iterations of 6 samples; 4 evaluations of 2 batches: 48 samples.
-struct Run {
-  Run() {
+struct Needs {
+  Needs() {
     config.data.mock_data = false;
     config.train.eval_interval = 5;
     config.train.eval_iters = 2;
@@ -43,7 +43,7 @@ struct Run {
 };
 
 TEST(Sources, ValidationDataThatIsTooShortIsRefusedBeforeTheRun) {
-  Run run;
+  Needs run;
   run.validate_on(15);
   EXPECT_EQ(
       error_of([&] { Sources sources(run.config); }),
@@ -60,27 +60,27 @@ TEST(Sources, ValidationDataThatIsTooShortIsRefusedBeforeTheRun) {
 }
 
 TEST(Sources, JustEnoughValidationDataIsEnough) {
-  Run run;
+  Needs run;
   run.validate_on(24);
   EXPECT_EQ(Sources(run.config).valid->num_samples(), 48);
 }
 
 TEST(Sources, ShortValidationDataIsNoMatterWhereItIsReadInRounds) {
-  Run run;
+  Needs run;
   run.validate_on(15);
   run.config.data.dataloader_type = DataloaderType::cyclic;
   EXPECT_EQ(Sources(run.config).valid->num_samples(), 30);
 }
 
 TEST(Sources, ShortValidationDataIsNoMatterWhereNothingIsEvaluated) {
-  Run run;
+  Needs run;
   run.validate_on(15);
   run.config.train.eval_iters = 0;
   EXPECT_NO_THROW(Sources sources(run.config));
 }
 
 TEST(Sources, TestDataIsReadOnce) {
-  Run run;
+  Needs run;
   run.validate_on(24);
   run.config.data.test_data_path = {run.folder / "a", run.folder / "b"};
   EXPECT_NO_THROW(Sources sources(run.config));
@@ -92,7 +92,7 @@ TEST(Sources, TestDataIsReadOnce) {
 }
 
 TEST(Sources, TrainingDataThatIsTooShortIsRefusedBeforeTheRun) {
-  Run run;
+  Needs run;
   write_pair(run.folder / "a", 50);
   run.config.data.train_data_path = {run.folder / "a", run.folder / "a"};
   EXPECT_EQ(error_of([&] { Sources sources(run.config); }),
@@ -102,7 +102,7 @@ TEST(Sources, TrainingDataThatIsTooShortIsRefusedBeforeTheRun) {
 
 // A run that evaluated more often before it was stopped is further on than the data reaches.
 TEST(Sources, ValidationBeginsAnewBehindItsEnd) {
-  Run run;
+  Needs run;
   run.validate_on(24);
   const Sources sources(run.config);
   Sample first, again;
