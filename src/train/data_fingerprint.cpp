@@ -15,9 +15,32 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Where the index of samples is kept changes none; of a tokenizer the bytes count, not the path.
-constexpr const char* kNotData[] = {"data_cache_path", "tokenizer_model", "vocab_file",
-                                    "merge_file"};
+// Where the index of samples is kept changes none. Of files and tokenizers the bytes count, not the
+// paths: data that was moved is the same data.
+constexpr const char* kNotData[] = {"data_cache_path",
+                                    "tokenizer_model",
+                                    "vocab_file",
+                                    "merge_file",
+                                    "token_file",
+                                    "data_path",
+                                    "train_data_path",
+                                    "valid_data_path",
+                                    "test_data_path",
+                                    "data_args_path",
+                                    "per_split_data_args_path"};
+
+// Of the first samples in the run's order. That order follows from everything: also from how many
+// samples the run asks for, where that makes another number of epochs.
+uint64_t hash_of_first_samples(const SampleSource& source) {
+  constexpr int64_t kSamples = 4;
+  std::vector<int32_t> tokens;
+  Sample sample;
+  for (int64_t i = 0; i < std::min(kSamples, source.num_samples().value_or(kSamples)); ++i) {
+    source.sample(i, sample);
+    tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
+  }
+  return xxh3(std::as_bytes(std::span(tokens)));
+}
 
 bool is_number(const std::string& word) {
   char* end = nullptr;
@@ -27,7 +50,7 @@ bool is_number(const std::string& word) {
 
 class Fingerprint {
  public:
-  explicit Fingerprint(const RunConfig& config) : chats_(config.sft.sft) {
+  Fingerprint(const RunConfig& config, const SampleSource* train) : chats_(config.sft.sft) {
     DataConfig data = config.data;
     SftConfig sft = config.sft;
     OptionSet options;
@@ -38,6 +61,7 @@ class Fingerprint {
       if (std::ranges::find(kNotData, key) == std::end(kNotData)) put(flag(key), value);
     put("--seq-length", config.model.seq_length);
     put("--seed", config.train.seed);
+    if (train != nullptr) put("the first samples", str_cat("xxh3:", hash_of_first_samples(*train)));
     if (data.mock_data) return;
     add_file(data.token_file);
     for (const auto* words :
@@ -66,12 +90,15 @@ class Fingerprint {
 
   void add_words(const std::vector<std::string>& words) {
     for (const std::string& word : words) {
-      if (is_number(word)) continue;  // a weight of a blend, which is among the options
+      if (is_number(word)) {  // of a blend
+        put(str_cat("weight ", ++num_weights_), word);
+        continue;
+      }
       add_file(chats_ ? word : word + ".bin");
     }
   }
 
-  // Its name without the folder: data that was moved is the same data.
+  // Its name without the folder.
   void add_file(const std::string& path) {
     if (path.empty()) return;
     std::error_code missing;
@@ -88,13 +115,15 @@ class Fingerprint {
   }
 
   bool chats_;
-  int num_files_ = 0;
+  int num_files_ = 0, num_weights_ = 0;
   Json values_ = Json::object();
 };
 
 }  // namespace
 
-std::string data_fingerprint(const RunConfig& config) { return Fingerprint(config).text(); }
+std::string data_fingerprint(const RunConfig& config, const SampleSource* train) {
+  return Fingerprint(config, train).text();
+}
 
 std::vector<std::string> fingerprint_differences(const std::string& before,
                                                  const std::string& now) {

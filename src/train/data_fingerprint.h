@@ -10,8 +10,9 @@
 namespace phx {
 
 // JSON of the options of the data, the sizes of its files, the tokenizer's checksums, the length of
-// a sample and the seed that orders them. Opens nothing but the tokenizer's files.
-std::string data_fingerprint(const RunConfig& config);
+// a sample, the seed that orders them, and a checksum of the first samples of `train`, if given.
+// Opens nothing but the tokenizer's files.
+std::string data_fingerprint(const RunConfig& config, const SampleSource* train = nullptr);
 
 // A line for everything that differs, with both values; none for an option that only one knows.
 std::vector<std::string> fingerprint_differences(const std::string& before, const std::string& now);

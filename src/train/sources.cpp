@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/math.h"
 #include "data/byte_tokenizer.h"
 #include "data/chat/sft_sources.h"
@@ -90,7 +91,8 @@ std::array<std::shared_ptr<const SftDataset>, 3> open_chats(const RunConfig& con
 }
 
 // A blend without weights does not repeat its data, and --dataloader-type single reads it once:
-// Megatron's run ends where it runs out, halfway through training. Here it does not begin.
+// Megatron's run ends where it runs out, halfway through training. Here training data that is too
+// short is refused before that, and evaluations begin anew in theirs.
 constexpr const char* kRepeats =
     "a weight before each prefix of the blend lets the data be repeated";
 
@@ -106,10 +108,11 @@ void check_evaluation(const SampleSource& source, Split split, int64_t evaluatio
   const int64_t needed = evaluations * train.eval_iters * batch;
   if (!there || *there >= needed) return;
   const int64_t fits = *there / (evaluations * batch);
-  throw_error(str_cat(
+  log_warning(str_cat(
       "the run takes ", needed, " ", split_name(split), " samples (", evaluations,
       evaluations == 1 ? " evaluation" : " evaluations", " of --eval-iters ", train.eval_iters,
-      " batches of ", batch, "), but there are ", source.description(), "\n  hint: ", kRepeats,
+      " batches of ", batch, "), but there are ", source.description(),
+      ": some are evaluated more than once\n  hint: ", kRepeats,
       fits > 0 ? str_cat("; --eval-iters ", fits, " is the most that fits")
                : std::string(evaluations > 1 ? "; a longer --eval-interval takes fewer" : "")));
 }
@@ -129,8 +132,8 @@ void check_lengths(const Sources& sources, const RunConfig& config, int64_t trai
     check_evaluation(*sources.test, Split::test, 1, train, batches.largest());
 }
 
-// A run that goes on may have evaluated more often before than it will from here on, so that it is
-// further in its validation data than that was made for: it begins anew.
+// Behind the last sample comes the first: data may be too short for all evaluations, and a run that
+// goes on may have evaluated more often before than it will from here on.
 std::shared_ptr<const SampleSource> repeated(std::shared_ptr<const SampleSource> source) {
   return source ? std::make_shared<RepeatedSource>(std::move(source)) : nullptr;
 }
@@ -165,7 +168,7 @@ Sources::Sources(const RunConfig& config) {
     const DatasetsBySplit datasets = make_datasets(data, request);
     train = datasets[0];
     valid = repeated(datasets[1]);
-    test = datasets[2];
+    test = repeated(datasets[2]);
     PHX_CHECK(train || valid, "the data has no part to train or to evaluate on");
     check_lengths(*this, config, *request.num_samples[0]);
     return;

@@ -93,6 +93,7 @@ ResumeProof prove_resume(const RunConfig& config, const Sources& sources, int wo
   train_config.load = train_config.pretrained_checkpoint = train_config.tensorboard_dir = "";
   train_config.ckpt_step = {};
   train_config.finetune = train_config.skip_train = false;
+  train_config.profile = train_config.nvtx_ranges = false;
   train_config.log_interval = iterations;
   RunConfig first = whole, second = whole;
   whole.train.save = (folder / "whole").string();

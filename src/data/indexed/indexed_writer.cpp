@@ -213,11 +213,11 @@ void IndexedWriter::write_index() {
 // leaves, the tokens are replaced, the new index comes.
 void IndexedWriter::publish() const {
   const Path bin = bin_file(prefix_), idx = idx_file(prefix_), folder = folder_of(prefix_);
-  const Staged old{beside(idx, "old"), disk_};
+  const Path old = beside(idx, "old");
   const auto rename = [&](const Path& from, const Path& to) {
     if (disk_.rename(from.c_str(), to.c_str()) != 0) throw_file_error("replace", to, errno);
   };
-  const bool replaces = disk_.rename(idx.c_str(), old.path.c_str()) == 0;
+  const bool replaces = disk_.rename(idx.c_str(), old.c_str()) == 0;
   if (!replaces && errno != ENOENT) throw_file_error("replace", idx, errno);
   bool tokens_replaced = false;
   try {
@@ -229,12 +229,14 @@ void IndexedWriter::publish() const {
   } catch (...) {
     if (tokens_replaced) {
       disk_.remove(bin.c_str());  // tokens without an index are nobody's
+      disk_.remove(old.c_str());
     } else if (replaces) {
-      disk_.rename(old.path.c_str(), idx.c_str());
+      disk_.rename(old.c_str(), idx.c_str());  // if that fails, too, it stays under its other name
     }
     throw;
   }
   sync_folder(folder, disk_);
+  if (replaces) disk_.remove(old.c_str());
 }
 
 void merge_datasets(std::span<const Path> inputs, const Path& output) {

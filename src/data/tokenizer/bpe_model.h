@@ -114,7 +114,6 @@ class BpeModel final : public TokenModel {
   template <class NextWord>
   void put_all(const char* text_end, std::vector<int32_t>& ids, NextWord&& next_word) const;
   void put_word(const Pending& pending, Cache* cache, Output& out) const;
-  void put_rare_word(const Pending& pending, Cache* cache, Output& out) const;
   void fill_tables();
   void split(std::string_view word, std::vector<int32_t>& symbols) const;
   void split_characters(std::string_view word, std::vector<int32_t>& symbols) const;

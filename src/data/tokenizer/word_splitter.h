@@ -3,7 +3,9 @@
 // do what PCRE2 does with the pattern itself; a property test holds them to it.
 #pragma once
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 
 #include <bit>
 #include <cstdint>
@@ -63,6 +65,7 @@ constexpr bool leads_letters(char c) {
   return c >= 0 && c != '\r' && c != '\n' && !is_ascii_digit(c);
 }
 
+#if defined(__x86_64__)
 // The size of the word that 16 bytes begin with, if that is ASCII letters with or without a leading
 // character, and is over before the last byte; otherwise 0. Without a branch on where it ends.
 template <WordPattern kPattern>
@@ -76,6 +79,7 @@ inline size_t letters_word_size(const char* bytes) {
   const bool leads = size > 1 && leads_letters<kPattern>(bytes[0]);
   return size < 16 && ((letters & 1) != 0 || leads) ? size : 0;
 }
+#endif
 
 // Most words of most texts are a space and ASCII letters, a sign before a space, or a line end
 // before a word: those are cut here.
@@ -83,11 +87,13 @@ template <WordPattern kPattern>
 inline size_t word_end(std::string_view text, size_t at) {
   constexpr bool kCased = kPattern == WordPattern::o200k || kPattern == WordPattern::tekken;
   constexpr bool kIsGpt2 = kPattern == WordPattern::gpt2;
+#if defined(__x86_64__)
   if (!kCased && at + 16 <= text.size()) {
     const size_t size = letters_word_size<kPattern>(text.data() + at);
     // A letter beyond ASCII may follow.
     if (size != 0 && static_cast<uint8_t>(text[at + size]) < 0x80) return at + size;
   }
+#endif
   const char here = text[at];
   const size_t first = at + (here == ' ');
   if (first < text.size() && is_ascii_letter(text[first])) {
