@@ -213,25 +213,57 @@ TEST(Saver, KeepsWhatTheRetainIntervalSays) {
   EXPECT_EQ(checkpoints_in(folder.path()), (std::vector<int64_t>{10, 8, 4}));
 }
 
-TEST(Saver, ARingSmallerThanTheStateIsEnough) {
-  class Large : public Module {
-   public:
-    Large() : weight_(whole({3000, 3001}, Init::normal(1))) { add_parameter("weight", weight_); }
+// 36 MB: five slots of the ring, so that several threads copy and write.
+class Large : public Module {
+ public:
+  Large() : weight_(whole({3000, 3001}, Init::normal(1))) { add_parameter("weight", weight_); }
 
-   private:
-    Parameter weight_;
-  };
-  const TempFolder folder;
+ private:
+  Parameter weight_;
+};
+
+void save_large(const Path& folder, int64_t iteration, SaveMode mode, Disk& disk = Disk::real()) {
   Large model;
   ParameterStore store(model, test_device(), {.gradients = false});
   const FlatState state{"", store.weights()};
   const FlatRange all = store.all();
+  CheckpointSaver saver({.folder = folder, .ring_bytes = 1, .disk = &disk});
+  saver.begin(iteration, boxes_of(store, state, {&all, 1}), {}, mode);
+  EXPECT_EQ(saver.wait()->bytes, 3000 * 3001 * 4);
+  const auto bytes = saved_bytes(folder, iteration);
+  EXPECT_EQ(std::memcmp(bytes.at("weight").data(), store.weights().raw(), 3000 * 3001 * 4), 0);
+}
+
+TEST(Saver, ARingSmallerThanTheStateIsEnough) {
+  const TempFolder folder;
+  for (const SaveMode mode : {SaveMode::background, SaveMode::waiting})
+    save_large(folder.path(), 1, mode);
+}
+
+TEST(Saver, ADiskThatFailsWhileSeveralThreadsWriteEndsAllOfThem) {
+  const TempFolder folder;
+  save_large(folder.path(), 1, SaveMode::waiting);
+  const auto before = saved_bytes(folder.path(), 1);
   for (const SaveMode mode : {SaveMode::background, SaveMode::waiting}) {
-    CheckpointSaver saver({.folder = folder.path(), .ring_bytes = 1});
-    saver.begin(1, boxes_of(store, state, {&all, 1}), {}, mode);
-    EXPECT_EQ(saver.wait()->bytes, 3000 * 3001 * 4);
-    const auto bytes = saved_bytes(folder.path(), 1);
-    EXPECT_EQ(std::memcmp(bytes.at("weight").data(), store.weights().raw(), 3000 * 3001 * 4), 0);
+    FaultyDisk counting;
+    save_large(folder.path(), 2, mode, counting);
+    remove_checkpoint(folder.path(), 2, Disk::real());
+    write_file(folder / "latest_checkpointed_iteration.txt", "1");
+    for (int64_t call = 1; call <= counting.calls(); ++call) {
+      FaultyDisk bad;
+      bad.fail_from = call;
+      bad.only_writes = true;
+      try {
+        save_large(folder.path(), 2, mode, bad);
+        break;  // that was behind the last write
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr(folder.path().string())) << call;
+      }
+      // Once the tracker has been renamed the checkpoint is there.
+      saved_bytes(folder.path(), latest_checkpoint(folder.path()).value());
+      write_file(folder / "latest_checkpointed_iteration.txt", "1");
+    }
+    EXPECT_EQ(saved_bytes(folder.path(), 1), before);
   }
 }
 
