@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   std::optional<GptIndex> opened;
   int64_t sum = 0;
   const double open = seconds_of([&] {
-    opened = cache.open(key);
+    opened = cache.open<GptIndex>(key);
     for (int64_t i = 0; i < 1000; ++i) sum += opened->shuffled(i);
   });
   std::printf("open    %8.3f s (and a thousand samples looked up: %lld)\n", open,

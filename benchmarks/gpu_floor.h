@@ -35,9 +35,10 @@ class FloorMeter {
     floor.copy_tb = copy_rate();
     double flops = 0;
     for (const OpRecord& op : records) {
-      if (std::strcmp(op.name, "matmul") == 0)
+      if (op.kind == OpKind::phase) continue;
+      if (op.name == "matmul")
         flops += double(op.cost.flops) / steps;
-      else if (std::strncmp(op.name, "attention", 9) != 0)
+      else if (!op.name.starts_with("attention"))
         floor.memory_ms += double(op.cost.bytes) / steps / (floor.copy_tb * 1e9);
     }
     floor.gemm_ms = gemms();

@@ -21,6 +21,7 @@
 #include "kernels/gemm_tuning.h"
 #include "random_tokens.h"
 #include "train/memory_table.h"
+#include "train/profiler.h"
 #include "train/session.h"
 #include "train/trainer.h"
 
@@ -82,23 +83,6 @@ struct Settings {
   bool ops = false, floor = false;
   std::string gemm_table, tune;
 };
-
-// Time by kernel; what is left of a step is gaps and what is no kernel (copies, clearing).
-void print_ops(const std::vector<OpRecord>& records, int steps, double step_ms) {
-  std::printf("%-28s %6s %9s %8s %9s %7s\n", "kernel", "times", "ms/step", "TFLOP/s", "TB/s",
-              "share");
-  double sum = 0;
-  for (const OpTotal& op : totals_of(records)) {
-    const double seconds = op.ms / 1e3 / double(op.count);  // of one
-    sum += op.ms / steps;
-    std::printf("%-28s %6lld %9.3f %8.1f %9.2f %6.1f%%\n", op.name.c_str(),
-                static_cast<long long>(op.count / steps), op.ms / steps,
-                double(op.cost.flops) / seconds / 1e12, double(op.cost.bytes) / seconds / 1e12,
-                100 * op.ms / steps / step_ms);
-  }
-  std::printf("%-28s %6s %9.3f %8s %9s %6.1f%%\n", "other", "", step_ms - sum, "", "",
-              100 * (step_ms - sum) / step_ms);
-}
 
 void tune(Runtime& runtime, const std::string& file) {
   kernels::tune_gemms(runtime, file, [](const kernels::TunedGemm& gemm) {
@@ -162,7 +146,8 @@ void run(const Case& of, const Settings& settings) {
       runtime.synchronize();
       const double traced = std::chrono::duration<double>(Clock::now() - start).count() / kTraced;
       records = trace.collect();
-      if (settings.ops) print_ops(records, kTraced, traced * 1e3);
+      if (settings.ops)
+        std::printf("%s\n", op_table(records, kTraced, traced * 1e3, /*lines=*/1000).c_str());
     }
     if (settings.floor) {
       const FloorShape shape{of.layers, of.hidden, of.heads, of.groups,     of.head_dim,

@@ -1,9 +1,9 @@
-# phx_room(NAME [PLAIN] DEPENDS room... LINK library...)
+# phx_room(NAME [PLAIN [FAST file...]] DEPENDS room... LINK library...)
 # One library from src/NAME (its .cpp files, and with PHX_CUDA its .cu files and cuda/*.cpp), and one
-# test program from tests/NAME/*_test.cpp. PLAIN: nothing in it runs often enough to be optimised hard; it
-# is compiled in two thirds of the time.
+# test program from tests/NAME/*_test.cpp. PLAIN: nothing in it runs often enough to be optimised hard, but
+# for the FAST files (paths in the room without .cpp); it is compiled in two thirds of the time.
 function(phx_room name)
-  cmake_parse_arguments(ROOM "PLAIN" "" "DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "PLAIN" "" "FAST;DEPENDS;LINK" ${ARGN})
   set(dir "${PROJECT_SOURCE_DIR}/src/${name}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${dir}/*.cpp")
   file(GLOB_RECURSE gpu_sources CONFIGURE_DEPENDS "${dir}/*.cu" "${dir}/cuda/*.cpp")
@@ -20,6 +20,9 @@ function(phx_room name)
   phx_reuse_headers(phx_${name} phx_pch)
   if(ROOM_PLAIN)
     target_compile_options(phx_${name} PRIVATE ${PHX_QUICK_BUILD})
+    foreach(file IN LISTS ROOM_FAST)
+      set_source_files_properties("${dir}/${file}.cpp" PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
+    endforeach()
   endif()
   target_link_libraries(phx_${name} PUBLIC phx_flags ${ROOM_LINK})
   foreach(room IN LISTS ROOM_DEPENDS)

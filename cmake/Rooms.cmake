@@ -4,17 +4,24 @@
 phx_room(base PLAIN LINK fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp Threads::Threads)
 phx_room(core DEPENDS base)
 phx_room(kernels DEPENDS core LINK OpenBLAS::OpenBLAS)
-phx_room(comm DEPENDS core)
+phx_room(comm PLAIN FAST reduce_in_order DEPENDS core)
 include(Comm)
-phx_room(ops DEPENDS kernels comm)
+phx_room(ops PLAIN DEPENDS kernels comm)
 phx_room(nn PLAIN DEPENDS ops)
 phx_room(parallel PLAIN DEPENDS nn)
 phx_room(transformer PLAIN DEPENDS parallel)
 phx_room(models PLAIN DEPENDS transformer)
-phx_room(data DEPENDS core LINK phx::pcre2 phx::simdjson phx::utf8proc phx::sentencepiece
+phx_room(data PLAIN
+         FAST batch_order mock_data numpy_random sample_order
+              gpt/blend gpt/gpt_dataset gpt/gpt_index indexed/indexed_dataset indexed/indexed_writer
+              preprocess/json_line preprocess/preprocess preprocess/text_input
+              tokenizer/added_tokens tokenizer/bpe_model tokenizer/bpe_trainer tokenizer/normal_form
+              tokenizer/pre_tokenizer tokenizer/rank_tokenizer tokenizer/regex tokenizer/unicode
+              tokenizer/word_models tokenizer/word_splitter
+         DEPENDS core LINK phx::pcre2 phx::simdjson phx::utf8proc phx::sentencepiece
          phx::sentencepiece_train phx::zstd phx::zlib)
-phx_room(optim DEPENDS parallel)
-phx_room(checkpoint DEPENDS optim LINK phx::xxhash phx::zlib)
+phx_room(optim PLAIN DEPENDS parallel)
+phx_room(checkpoint PLAIN FAST copy_box manifest tensor_source torch/strided_copy torch/split_masters DEPENDS optim LINK phx::xxhash phx::zlib)
 phx_room(convert PLAIN DEPENDS models checkpoint)
 phx_room(train PLAIN DEPENDS models optim data checkpoint convert)
 phx_room(verify PLAIN DEPENDS train)
@@ -26,6 +33,11 @@ add_executable(phalanx src/cli/main.cpp)
 target_link_libraries(phalanx PRIVATE phx_cli)
 install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
+if(PHX_TESTS)  # everything the demo does, a few iterations long; what it learns by then is not looked at
+  add_test(NAME demo.GoesFromACorpusToTextAndACurve COMMAND "${PROJECT_SOURCE_DIR}/scripts/demo.sh")
+  set_tests_properties(demo.GoesFromACorpusToTextAndACurve PROPERTIES LABELS demo ENVIRONMENT
+    "PHX_PROGRAM=$<TARGET_FILE:phalanx>;PHX_DEMO_OUT=${PROJECT_BINARY_DIR}/demo;PHX_DEMO_ITERS=4")
+endif()
 if(TARGET cli_test)  # runs the program as users do
   add_dependencies(cli_test phalanx)
   target_compile_definitions(cli_test PRIVATE PHX_BINARY="$<TARGET_FILE:phalanx>")

@@ -3,6 +3,7 @@
 
   check_datasets.py fixture            writes tests/data/datasets/cases.jsonl, which data_test reads
   check_datasets.py cases FILE COUNT   writes COUNT random cases for PHX_DATASET_CASES=FILE data_test
+  check_datasets.py long FILE          writes a case of torch.randperm of 214,748,365 numbers (gigabytes)
   check_datasets.py program PHALANX    runs the program on files written here, and reads its files
 """
 import gzip
@@ -289,6 +290,18 @@ def write_cases(path, count, seed):
     print(f"{path}: {count} cases, {os.path.getsize(path)} bytes")
 
 
+def write_long_case(path):
+    """From 2^32 / 20 numbers on PyTorch draws permutations in another way."""
+    import torch
+    n, seed = 214748365, 3
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
+    places = list(range(0, n, 1000003)) + [n - 1]
+    with open(path, "w") as out:
+        json.dump({"kind": "randperm", "n": n, "seed": seed, "places": places,
+                   "values": order[places].tolist()}, out)
+        out.write("\n")
+
+
 # --- the program
 
 def run(program, *args):
@@ -389,6 +402,8 @@ def main():
         write_cases(os.path.join(folder, "cases.jsonl"), 80, 5)
     elif what == "cases":
         write_cases(sys.argv[2], int(sys.argv[3]), random.randrange(2**32))
+    elif what == "long":
+        write_long_case(sys.argv[2])
     elif what == "program":
         rng = random.Random(11)
         with tempfile.TemporaryDirectory() as folder:

@@ -119,7 +119,7 @@ class Ranks:
             mergeable_ranks={base64.b64decode(token): int(rank) + 1000 for token, rank in lines},
             special_tokens={token: i for i, token in enumerate(self.specials)})
         self.arguments = ["--tokenizer-type", "TikTokenizer", "--tokenizer-model", str(path),
-                          "--tiktoken-pattern", "v1", "--vocab-size", str(len(lines) + 1000)]
+                          "--tiktoken-pattern", "v1", "--vocab-size", str(int(lines[-1][1]) + 1001)]  # a rank may be left out
 
     def encode(self, text, special=False):
         return self.tokenizer.encode(text, allowed_special="all")

@@ -276,7 +276,7 @@ def make_components(table):
     for x in [p.ByteLevel(add_prefix_space=False), p.ByteLevel(), p.Whitespace(), p.WhitespaceSplit(),
               p.BertPreTokenizer(), p.Punctuation(), p.Digits(), p.Digits(individual_digits=True),
               p.CharDelimiterSplit("i"), p.Metaspace(), p.Metaspace(prepend_scheme="never"),
-              p.Metaspace(prepend_scheme="first", split=False), p.FixedLength(3),
+              p.Metaspace(prepend_scheme="first", split=False), p.FixedLength(3), p.UnicodeScripts(),
               *[split(r"\p{L}+", behavior, invert) for invert in (False, True) for behavior in
                 ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous")],
               *[p.Punctuation(behavior) for behavior in

@@ -22,16 +22,21 @@ DirectFile::DirectFile(const Path& path, int64_t bytes, Disk& disk) : path_(path
   cached_ = FileHandle(disk_.open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!cached_.is_open()) throw_file_error("create", path, errno);
   try {
-    if (bytes > 0 && disk_.reserve(cached_.get(), static_cast<off_t>(bytes)) != 0 &&
-        errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
-      throw_file_error("write", path, errno);
+    if (bytes > 0) reserve(bytes);
     if (bytes < kAlignment) return;
     direct_ = FileHandle(disk_.open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC, 0));
-    if (!direct_.is_open() && errno != EINVAL) throw_file_error("write", path, errno);
     direct_works_ = direct_.is_open();
   } catch (...) {
     disk_.remove(path_.c_str());
     throw;
+  }
+}
+
+void DirectFile::reserve(int64_t bytes) {
+  while (disk_.reserve(cached_.get(), static_cast<off_t>(bytes)) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) return;
+    throw_file_error("write", path_, errno);
   }
 }
 

@@ -32,6 +32,8 @@ class DirectFile {
   const Path& path() const { return path_; }
 
  private:
+  void reserve(int64_t bytes);
+
   Path path_;
   Disk& disk_;
   FileHandle cached_, direct_;

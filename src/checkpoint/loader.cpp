@@ -5,6 +5,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -94,7 +95,11 @@ class ChunkReader {
       }
     };
     std::vector<std::thread> others;
-    for (size_t i = 1; i < std::min(kReaders, chunks.size()); ++i) others.emplace_back(work);
+    try {
+      for (size_t i = 1; i < std::min(kReaders, chunks.size()); ++i) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // The system has no more threads: those that are there read everything.
+    }
     work();
     for (std::thread& other : others) other.join();
     if (error_) std::rethrow_exception(error_);

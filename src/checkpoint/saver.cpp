@@ -147,14 +147,30 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
   for (Runtime* runtime : job->runtimes)
     runtime->stream(StreamName::d2h).wait(runtime->stream(StreamName::compute).record());
   job_ = std::move(job);
-  job_->copier = std::thread([this, &job = *job_] {
-    // One thread copies about as fast as half the memory; a device's lane has its own engine.
-    in_threads(job, job.on_host ? 2 : 1, [&] { copy_parts(job); });
-    job.set(&Job::copied);
-  });
-  job_->writer =
-      std::thread([this, &job = *job_] { in_threads(job, 1, [&] { write_shard(job); }); });
+  start_threads();
   job_->stall += seconds_since(start);
+}
+
+void CheckpointSaver::start_threads() {
+  try {
+    job_->writer =
+        std::thread([this, &job = *job_] { in_threads(job, 1, [&] { write_shard(job); }); });
+    job_->copier = std::thread([this, &job = *job_] { copy(job); });
+  } catch (const std::system_error& error) {
+    job_->fail();
+    ring_->give_up();
+    job_->set(&Job::copied);
+    if (job_->writer.joinable()) job_->writer.join();
+    job_.reset();
+    throw_error(str_cat("saving into ", options_.folder.string(),
+                        ": a thread cannot be started: ", error.what()));
+  }
+}
+
+void CheckpointSaver::copy(Job& job) {
+  // One thread copies about as fast as half the memory; a device's lane has its own engine.
+  in_threads(job, job.on_host ? 2 : 1, [&] { copy_parts(job); });
+  job.set(&Job::copied);
 }
 
 // f, `count` times at once, this thread's included. The first error is the job's, and ends the
@@ -169,7 +185,11 @@ void CheckpointSaver::in_threads(Job& job, int count, const std::function<void()
     }
   };
   std::vector<std::thread> others;
-  for (int i = 1; i < count; ++i) others.emplace_back(guarded);
+  try {
+    for (int i = 1; i < count; ++i) others.emplace_back(guarded);
+  } catch (const std::system_error&) {
+    // The system has no more threads: those that are there do the work.
+  }
   guarded();
   for (std::thread& other : others) other.join();
 }

@@ -69,6 +69,8 @@ class CheckpointSaver {
 
  private:
   struct Job;
+  void start_threads();
+  void copy(Job& job);
   void in_threads(Job& job, int count, const std::function<void()>& f);
   void copy_parts(Job& job);
   void write_parts(Job& job);

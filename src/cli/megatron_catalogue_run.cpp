@@ -185,13 +185,14 @@ std::span<const CatalogueGroup> run_catalogue() {
        .switches = "log-energy log-max-attention-logit otel-enabled",
        .values = "otel-service-name",
        .lists = "otel-span-groups"},
+      {.kind = kImplied,
+       .reason = "--profile writes a trace of its own, with FLOPs and bytes of every kernel",
+       .switches = "use-pytorch-profiler pytorch-profiler-collect-shapes"},
       {.kind = kRefused,
-       .reason = "a run does not profile itself in this build",
-       .hint = "start it under a profiler",
-       .switches = "profile use-pytorch-profiler pytorch-profiler-collect-shapes nvtx-ranges "
-                   "record-memory-history",
-       .values = "profile-step-start profile-step-end memory-snapshot-path",
-       .lists = "profile-ranks"},
+       .reason = "the history of allocations is not written in this build",
+       .hint = "phalanx plan says what a run allocates, by purpose",
+       .switches = "record-memory-history",
+       .values = "memory-snapshot-path"},
 
       // Other tasks.
       {.kind = kRefused,

@@ -5,6 +5,7 @@
 
 #include "comm/byte_transport.h"
 #include "comm/scratch.h"
+#include "core/op_trace.h"
 
 namespace phx {
 
@@ -125,6 +126,16 @@ void Communicator::write_down(LedgerCall call, Body&& body) {
   info_.ledgers->own().finish(ticket);
 }
 
+template <class Body>
+void Communicator::carry_out(const LedgerCall& call, const Tensor& x, Stream stream, Body&& body) {
+  const OpScope traced(x.runtime(), {.what = phx::name(call.op),
+                                     .of = info_.name.c_str(),
+                                     .kind = OpKind::communication,
+                                     .stream = stream.name()});
+  if (traced.traced()) x.runtime().count({.bytes = call.count * size_of(call.dtype)});
+  write_down(call, body);
+}
+
 void Communicator::all_reduce(const Tensor& x, Stream stream, ReduceOp op, Site site) {
   check_device(CommOp::all_reduce, x);
   PHX_CHECK(reducible(x.dtype()), "all_reduce over ", name(), ": ", x.dtype(),
@@ -132,16 +143,16 @@ void Communicator::all_reduce(const Tensor& x, Stream stream, ReduceOp op, Site 
   if (size() == 1 || x.numel() == 0) return;
   const ReducePlan plan = plan_all_reduce(x.numel(), size(), x.dtype());
   const Tensor scratch = scratch_like(x, plan.scratch_bytes(size(), x.dtype()));
-  write_down({.op = CommOp::all_reduce, .dtype = x.dtype(), .count = x.numel(), .site = site},
-             [&] { do_all_reduce(x, op, scratch, stream); });
+  carry_out({.op = CommOp::all_reduce, .dtype = x.dtype(), .count = x.numel(), .site = site}, x,
+            stream, [&] { do_all_reduce(x, op, scratch, stream); });
 }
 
 void Communicator::all_gather(const Tensor& shard, const Tensor& full, Stream stream, Site site) {
   check_pair(CommOp::all_gather, full, shard);
   if (size() == 1) return copy_local(shard, full, stream);
   if (full.numel() == 0) return;
-  write_down({.op = CommOp::all_gather, .dtype = full.dtype(), .count = full.numel(), .site = site},
-             [&] { do_all_gather(shard, full, stream); });
+  carry_out({.op = CommOp::all_gather, .dtype = full.dtype(), .count = full.numel(), .site = site},
+            full, stream, [&] { do_all_gather(shard, full, stream); });
 }
 
 void Communicator::reduce_scatter(const Tensor& full, const Tensor& shard, Stream stream,
@@ -153,17 +164,17 @@ void Communicator::reduce_scatter(const Tensor& full, const Tensor& shard, Strea
   if (full.numel() == 0) return;
   const ReducePlan plan = plan_reduce_scatter(shard.numel(), size(), full.dtype());
   const Tensor scratch = scratch_like(full, plan.scratch_bytes(size(), full.dtype()));
-  write_down(
+  carry_out(
       {.op = CommOp::reduce_scatter, .dtype = full.dtype(), .count = full.numel(), .site = site},
-      [&] { do_reduce_scatter(full, shard, scratch, stream); });
+      full, stream, [&] { do_reduce_scatter(full, shard, scratch, stream); });
 }
 
 void Communicator::broadcast(const Tensor& x, int root, Stream stream, Site site) {
   check_device(CommOp::broadcast, x);
   check_peer(CommOp::broadcast, root);
   if (size() == 1 || x.numel() == 0) return;
-  write_down({.op = CommOp::broadcast, .dtype = x.dtype(), .count = x.numel(), .site = site},
-             [&] { do_broadcast(x, root, stream); });
+  carry_out({.op = CommOp::broadcast, .dtype = x.dtype(), .count = x.numel(), .site = site}, x,
+            stream, [&] { do_broadcast(x, root, stream); });
 }
 
 void Communicator::all_to_all(const Tensor& in, const Tensor& out, Stream stream, Site site) {
@@ -203,8 +214,8 @@ void Communicator::all_to_all(const Tensor& in, std::span<const int64_t> send_ro
   if (size() == 1) return copy_local(in, out, stream);
   if (row_elements(in) == 0) return;
   const int64_t count = std::max(in.numel(), out.numel());
-  write_down({.op = CommOp::all_to_all, .dtype = in.dtype(), .count = count, .site = site},
-             [&] { do_all_to_all(in, send_rows, out, receive_rows, stream); });
+  carry_out({.op = CommOp::all_to_all, .dtype = in.dtype(), .count = count, .site = site}, in,
+            stream, [&] { do_all_to_all(in, send_rows, out, receive_rows, stream); });
 }
 
 void Communicator::exchange(std::span<const Message> messages, Stream stream, Site site) {
@@ -229,16 +240,21 @@ void Communicator::exchange(std::span<const Message> messages, Stream stream, Si
                 .peer = message.peer,
                 .site = site},
                [] {});
-  if (!messages.empty()) do_exchange(messages, stream);
+  if (messages.empty()) return;
+  const OpScope traced(messages[0].tensor.runtime(), {.what = "exchange",
+                                                      .of = info_.name.c_str(),
+                                                      .kind = OpKind::communication,
+                                                      .stream = stream.name()});
+  do_exchange(messages, stream);
 }
 
 void Communicator::send(const Tensor& x, int peer, Stream stream, Site site) {
   check_device(CommOp::send, x);
   check_peer(CommOp::send, peer);
   const Message message{.kind = Message::Kind::send, .tensor = x.detach(), .peer = peer};
-  write_down(
-      {.op = CommOp::send, .dtype = x.dtype(), .count = x.numel(), .peer = peer, .site = site},
-      [&] {
+  carry_out(
+      {.op = CommOp::send, .dtype = x.dtype(), .count = x.numel(), .peer = peer, .site = site}, x,
+      stream, [&] {
         do_exchange({&message, 1}, stream);
       });
 }
@@ -247,9 +263,9 @@ void Communicator::receive(const Tensor& x, int peer, Stream stream, Site site) 
   check_device(CommOp::receive, x);
   check_peer(CommOp::receive, peer);
   const Message message{.kind = Message::Kind::receive, .tensor = x.detach(), .peer = peer};
-  write_down(
+  carry_out(
       {.op = CommOp::receive, .dtype = x.dtype(), .count = x.numel(), .peer = peer, .site = site},
-      [&] {
+      x, stream, [&] {
         do_exchange({&message, 1}, stream);
       });
 }

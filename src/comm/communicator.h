@@ -116,6 +116,9 @@ class Communicator {
   Tensor scratch_like(const Tensor& x, int64_t bytes) const;
   template <class Body>
   void write_down(LedgerCall call, Body&& body);
+  // The same for what moves `x` on `stream`, with a mark for whoever traces the device.
+  template <class Body>
+  void carry_out(const LedgerCall& call, const Tensor& x, Stream stream, Body&& body);
 
   GroupInfo info_;
   uint64_t calls_ = 0;              // collectives so far

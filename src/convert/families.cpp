@@ -150,110 +150,71 @@ const Family kGpt2 = {
     .free_head_size = false,
 };
 
-const Family kLlama = {
-    .name = "llama",
-    .architecture = "LlamaForCausalLM",
-    .prefix = "model.",
-    .layers = "model.layers.",
-    .tensors = kLlamaTensors,
-    .layer_tensors = kLlamaLayer + kOneNorm,
-    .ignored = kBuffers,
-    .keys = kSizes + kUntied,
-    .only = kSilu,
-    .fixed = kSwiglu,
-    .bias_keys = true,
-};
+// Most families are Llama with a few words changed.
+Family llama_with(const char* name, const char* architecture, void (*change)(Family&)) {
+  Family family = {
+      .name = name,
+      .architecture = architecture,
+      .prefix = "model.",
+      .layers = "model.layers.",
+      .tensors = kLlamaTensors,
+      .layer_tensors = kLlamaLayer + kOneNorm,
+      .ignored = kBuffers,
+      .keys = kSizes + kUntied,
+      .only = kSilu,
+      .fixed = kSwiglu + kNoBias,
+  };
+  change(family);
+  return family;
+}
 
-const Family kMistral = {
-    .name = "mistral",
-    .architecture = "MistralForCausalLM",
-    .prefix = "model.",
-    .layers = "model.layers.",
-    .tensors = kLlamaTensors,
-    .layer_tensors = kLlamaLayer + kOneNorm,
-    .ignored = kBuffers,
-    .keys = kSizes + kUntied,
-    .only = kSilu,
-    .fixed = kSwiglu + kNoBias,
-    .window = WindowStyle::all_layers,
-};
+const Family kLlama = llama_with("llama", "LlamaForCausalLM", [](Family& family) {
+  family.fixed = kSwiglu;
+  family.bias_keys = true;
+});
 
-const Family kQwen2 = {
-    .name = "qwen2",
-    .architecture = "Qwen2ForCausalLM",
-    .prefix = "model.",
-    .layers = "model.layers.",
-    .tensors = kLlamaTensors,
-    .layer_tensors = kLlamaLayer + kOneNorm,
-    .ignored = kBuffers,
-    .keys = kSizes + kUntied,
-    .only = kSilu,
-    .fixed = kSwiglu + kNoBias + std::vector<FixedRow>{{"add_qkv_bias", "true"}},
-    .window = WindowStyle::from_layer,
-    .free_head_size = false,
-};
+const Family kMistral = llama_with("mistral", "MistralForCausalLM",
+                                   [](Family& family) { family.window = WindowStyle::all_layers; });
 
-const Family kQwen3 = {
-    .name = "qwen3",
-    .architecture = "Qwen3ForCausalLM",
-    .prefix = "model.",
-    .layers = "model.layers.",
-    .tensors = kLlamaTensors,
-    .layer_tensors = kLlamaLayer + kOneNorm,
-    .ignored = kBuffers,
-    .keys = kSizes + kUntied,
-    .only = kSilu + kPlainAttention,
-    .fixed = kSwiglu + kNoBias + kQkNorm,
-    .window = WindowStyle::from_layer,
-};
+const Family kQwen2 = llama_with("qwen2", "Qwen2ForCausalLM", [](Family& family) {
+  family.fixed.push_back({"add_qkv_bias", "true"});
+  family.window = WindowStyle::from_layer;
+  family.free_head_size = false;
+});
 
-const Family kGemma = {
-    .name = "gemma",
-    .architecture = "GemmaForCausalLM",
-    .prefix = "model.",
-    .layers = "model.layers.",
-    .tensors = kLlamaTensors,
-    .layer_tensors = kLlamaLayer + kOneNorm,
-    .ignored = kBuffers,
-    .keys = kSizes + kTied,
-    .only = kGemmaAct + kPlainAttention + kCausal,
-    .fixed = kGeglu,
-    .scaled_embedding = true,
-};
+const Family kQwen3 = llama_with("qwen3", "Qwen3ForCausalLM", [](Family& family) {
+  family.only = kSilu + kPlainAttention;
+  family.fixed = kSwiglu + kNoBias + kQkNorm;
+  family.window = WindowStyle::from_layer;
+});
 
-const Family kGemma2 = {
-    .name = "gemma2",
-    .architecture = "Gemma2ForCausalLM",
-    .prefix = "model.",
-    .layers = "model.layers.",
-    .tensors = kLlamaTensors,
-    .layer_tensors = kLlamaLayer + kFourNorms,
-    .ignored = kBuffers,
-    .keys = kSizes + kTied + kSoftCapsOfGemma2,
-    .only = kGemma2Act + kPlainAttention + kCausal,
-    .fixed = kGeglu + kPostNorms,
-    .window = WindowStyle::periodic,
-    .window_period = 2,
-    .scaled_embedding = true,
-};
+void change_to_gemma(Family& family) {
+  family.keys = kSizes + kTied;
+  family.only = kGemmaAct + kPlainAttention + kCausal;
+  family.fixed = kGeglu;
+  family.scaled_embedding = true;
+}
 
-const Family kGemma3 = {
-    .name = "gemma3_text",
-    .architecture = "Gemma3ForCausalLM",
-    .prefix = "model.",
-    .layers = "model.layers.",
-    .tensors = kLlamaTensors,
-    .layer_tensors = kLlamaLayer + kFourNorms,
-    .ignored = kBuffers,
-    .keys = kSizes + kTied + kSoftCaps,
-    .only = kGemma2Act + kPlainAttention + kCausal,
-    .fixed = kGeglu + kPostNorms + kQkNorm,
-    .rope = RopeStyle::local_and_global,
-    .rope_theta = 1'000'000,
-    .window = WindowStyle::periodic,
-    .window_period = 6,
-    .scaled_embedding = true,
-};
+void change_to_gemma2(Family& family) {
+  change_to_gemma(family);
+  family.layer_tensors = kLlamaLayer + kFourNorms;
+  family.keys = kSizes + kTied + kSoftCapsOfGemma2;
+  family.only = kGemma2Act + kPlainAttention + kCausal;
+  family.fixed = kGeglu + kPostNorms;
+  family.window = WindowStyle::periodic;
+  family.window_period = 2;
+}
+
+const Family kGemma = llama_with("gemma", "GemmaForCausalLM", change_to_gemma);
+const Family kGemma2 = llama_with("gemma2", "Gemma2ForCausalLM", change_to_gemma2);
+const Family kGemma3 = llama_with("gemma3_text", "Gemma3ForCausalLM", [](Family& family) {
+  change_to_gemma2(family);
+  family.keys = kSizes + kTied + kSoftCaps;
+  family.fixed = kGeglu + kPostNorms + kQkNorm;
+  family.rope = RopeStyle::local_and_global;
+  family.rope_theta = 1'000'000;
+  family.window_period = 6;
+});
 
 }  // namespace
 

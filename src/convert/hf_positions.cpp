@@ -147,7 +147,10 @@ bool take_windows(const Family& family, const Json& config, Json& ours, Problems
   if (found != config.end() && found->is_null()) std::ranges::fill(windowed, 0);
   if (std::ranges::count(windowed, 1) == 0) return false;
   const int64_t width = found != config.end() ? found->get<int64_t>() : family.sliding_window;
-  if (width < 1) problems.push_back(str_cat("\"sliding_window\" is ", width));
+  if (width < 1) {
+    problems.push_back(str_cat("\"sliding_window\" is ", width));
+    return true;
+  }
   ours["window_size"] = WindowSize{width - 1, 0}.text();
   if (std::ranges::count(windowed, 0) > 0)
     ours["window_attn_skip_freq"] = FrequencyPattern::of(windowed).text();

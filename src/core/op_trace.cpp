@@ -1,6 +1,7 @@
 #include "core/op_trace.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <tuple>
 
@@ -8,47 +9,101 @@
 
 namespace phx {
 
-OpTrace::OpTrace(Runtime& runtime) : runtime_(runtime), start_(runtime.backend().mark_time()) {
+namespace {
+
+double now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
+}
+
+std::string name_of(const OpLabel& label) {
+  std::string name = label.what;
+  if (*label.of != '\0') name += str_cat(" ", label.of);
+  if (label.number >= 0) name += str_cat(" ", label.number);
+  if (label.chunk > 0) name += str_cat(" of chunk ", label.chunk);
+  return name;
+}
+
+}  // namespace
+
+OpTrace::OpTrace(Runtime& runtime, const OpTraceOptions& options)
+    : runtime_(runtime), options_(options) {
   PHX_CHECK(runtime.trace() == nullptr, "the kernels of this device are traced already");
+  if (options_.times) {
+    runtime.synchronize();  // so that both clocks begin at the same moment
+    start_ = runtime.backend().mark_time(StreamName::compute);
+  }
+  host_start_ms_ = now_ms();
   runtime.set_trace(this);
 }
 
 OpTrace::~OpTrace() { runtime_.set_trace(nullptr); }
 
+double OpTrace::host_ms() const { return now_ms() - host_start_ms_; }
+
 std::vector<OpRecord> OpTrace::collect() {
-  runtime_.synchronize();
+  for (int stream = 0; stream < kNumStreams; ++stream)
+    runtime_.stream(StreamName(stream)).synchronize();
   const Backend& backend = runtime_.backend();
   std::vector<OpRecord> records;
   records.reserve(pending_.size());
-  for (const Pending& op : pending_) {
-    const Cost cost{op.after.flops - op.before.flops, op.after.bytes - op.before.bytes};
-    records.push_back({op.name, cost, backend.milliseconds(start_, op.begin),
-                       backend.milliseconds(start_, op.end)});
+  for (Pending& op : pending_) {
+    // A device's differences are single-precision: far from the start only short ones are exact.
+    op.record.begin_ms = backend.milliseconds(start_, op.begin);
+    op.record.end_ms = op.record.begin_ms + backend.milliseconds(op.begin, op.end);
+    records.push_back(std::move(op.record));
   }
   pending_.clear();
   return records;
 }
 
-void OpScope::begin(const char* name) {
-  if (trace_->open_) {
+void OpScope::begin(const OpLabel& label) {
+  phase_ = label.kind == OpKind::phase;
+  if (trace_->inside_ && !phase_) {
     trace_ = nullptr;
     return;
   }
-  trace_->open_ = true;
   Runtime& runtime = trace_->runtime_;
-  trace_->pending_.push_back({name, runtime.cost(), {}, runtime.backend().mark_time(), {}});
+  std::string name = name_of(label);
+  if (trace_->options_.ranges) runtime.backend().push_range(name.c_str());
+  trace_->inside_ = trace_->inside_ || !phase_;
+  traced_ = trace_->options_.times;
+  if (!traced_) return;
+  before_ = runtime.cost();
+  index_ = trace_->pending_.size();
+  trace_->pending_.push_back({{.name = std::move(name),
+                               .cost = {},
+                               .begin_ms = 0,
+                               .end_ms = 0,
+                               .kind = label.kind,
+                               .stream = label.stream,
+                               .host_begin_ms = trace_->host_ms(),
+                               .host_end_ms = 0},
+                              runtime.backend().mark_time(label.stream),
+                              {}});
 }
 
-void OpScope::end() {
-  OpTrace::Pending& op = trace_->pending_.back();
-  op.end = trace_->runtime_.backend().mark_time();
-  op.after = trace_->runtime_.cost();
-  trace_->open_ = false;
+void OpScope::end() noexcept {
+  Runtime& runtime = trace_->runtime_;
+  if (!phase_) trace_->inside_ = false;
+  if (trace_->options_.ranges) runtime.backend().pop_range();
+  if (!traced_) return;
+  OpTrace::Pending& op = trace_->pending_[index_];
+  op.end = op.begin;
+  try {
+    op.end = runtime.backend().mark_time(op.record.stream);
+  } catch (const Error&) {
+    // The device failed, which the kernel's own check says better: the piece has no length.
+  }
+  const Cost& after = runtime.cost();
+  op.record.cost = {after.flops - before_.flops, after.bytes - before_.bytes};
+  op.record.host_end_ms = trace_->host_ms();
 }
 
 std::vector<OpTotal> totals_of(const std::vector<OpRecord>& records) {
   std::map<std::tuple<std::string, int64_t, int64_t>, OpTotal> by_kind;
   for (const OpRecord& op : records) {
+    if (op.kind == OpKind::phase) continue;
     OpTotal& total = by_kind[{op.name, op.cost.flops, op.cost.bytes}];
     total.name = op.name;
     total.cost = op.cost;

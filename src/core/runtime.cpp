@@ -25,7 +25,7 @@ const char* name(DeviceKind kind) {
   return "?";
 }
 
-TimeMark Backend::mark_time() {
+TimeMark Backend::mark_time(StreamName) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return {{}, std::chrono::duration<double, std::milli>(now).count()};
 }

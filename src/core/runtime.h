@@ -47,7 +47,7 @@ struct Fence {
   std::shared_ptr<void> event;  // empty on cpu and meta
 };
 
-// A moment in the compute stream's work, for OpTrace.
+// A moment in a stream's work, for OpTrace.
 struct TimeMark {
   std::shared_ptr<void> event;  // empty on cpu and meta
   double ms = 0;                // there: of the host's clock
@@ -99,8 +99,14 @@ class Backend {
   virtual void copy_within(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
   virtual void copy_rows(const RowCopy& copy, StreamName stream) = 0;
   virtual void set_zero(void* dst, int64_t bytes, StreamName stream) = 0;
-  virtual TimeMark mark_time();
+  virtual TimeMark mark_time(StreamName stream);
   virtual double milliseconds(const TimeMark& from, const TimeMark& to) const;  // both passed
+  // For profilers that look on from outside: named ranges of the host's work (NVTX), and the
+  // window that they are to record. Nothing on cpu and meta.
+  virtual void push_range(const char* /*name*/) {}
+  virtual void pop_range() {}
+  virtual void open_profiler_window() {}
+  virtual void close_profiler_window() {}
   virtual std::string description() const = 0;
 };
 

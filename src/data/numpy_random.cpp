@@ -106,16 +106,23 @@ template void NumpyRandomState::shuffle(std::span<uint32_t>);
 template void NumpyRandomState::shuffle(std::span<int64_t>);
 
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
-  // From here on PyTorch draws otherwise, because the remainder would favour small numbers.
-  constexpr int64_t kEnd = std::numeric_limits<uint32_t>::max() / 20;
-  PHX_CHECK(n < kEnd, "--dataloader-type cyclic: a permutation of ", n,
-            " samples; Megatron's order is known for fewer than ", kEnd,
-            "\n  hint: --dataloader-type single has no such bound");
+  if (n >= kLongPermutation) return torch_long_randperm(n, seed);
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   MersenneTwister twister{uint32_t(seed)};
   for (int64_t i = 0; i + 1 < n; ++i)
     std::swap(order[size_t(i)], order[size_t(i) + twister.next() % uint32_t(n - i)]);
+  return order;
+}
+
+std::vector<int64_t> torch_long_randperm(int64_t n, uint64_t seed) {
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  MersenneTwister twister{uint32_t(seed)};
+  for (int64_t i = 0; i < n; ++i) {
+    const auto place = size_t(twister.next_wide() % uint64_t(i + 1));
+    order[size_t(i)] = order[place];
+    order[place] = i;
+  }
   return order;
 }
 

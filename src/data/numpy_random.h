@@ -53,7 +53,11 @@ extern template void NumpyRandomState::shuffle(std::span<int32_t>);
 extern template void NumpyRandomState::shuffle(std::span<uint32_t>);
 extern template void NumpyRandomState::shuffle(std::span<int64_t>);
 
-// torch.randperm(n) of a CPU generator seeded with `seed`, for n below 214,748,364.
+// torch.randperm(n) of a CPU generator seeded with `seed`. From kLongPermutation on PyTorch draws
+// 64 bits for every place and fills the order from its beginning, because a remainder of 32 bits
+// would favour small numbers.
+inline constexpr int64_t kLongPermutation = 0xffffffff / 20;
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
+std::vector<int64_t> torch_long_randperm(int64_t n, uint64_t seed);  // this way at any n
 
 }  // namespace phx

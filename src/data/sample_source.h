@@ -43,6 +43,23 @@ class SampleSource {
   virtual std::string description() const = 0;
 };
 
+// Goes round another source: behind the last sample comes the first.
+class RepeatedSource : public SampleSource {
+ public:
+  explicit RepeatedSource(std::shared_ptr<const SampleSource> source)
+      : source_(std::move(source)) {}
+  void sample(int64_t index, Sample& out) const override {
+    const std::optional<int64_t> count = source_->num_samples();
+    source_->sample(count ? index % *count : index, out);
+  }
+  SampleParts parts() const override { return source_->parts(); }
+  std::optional<int64_t> num_samples() const override { return source_->num_samples(); }
+  std::string description() const override { return source_->description(); }
+
+ private:
+  std::shared_ptr<const SampleSource> source_;
+};
+
 enum class Split { train, valid, test };
 const char* split_name(Split split);  // "training", "validation", "test"
 

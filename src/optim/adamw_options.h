@@ -1,6 +1,7 @@
 // The AdamW call for a piece of a share: one place for the device's and the host's.
 #pragma once
 
+#include "core/philox.h"
 #include "kernels/adamw.h"
 #include "optim/state_share.h"
 
@@ -13,8 +14,9 @@ inline kernels::AdamWOptions adamw_options(const OptimizerConfig& config, const 
           .eps = config.adam_eps,
           .decay = piece.decays ? 1.0 : 0.0,
           .lr = piece.decoupled ? Slot::decoupled_lr : Slot::lr,
-          .seed = seed,
-          .first = piece.of_store.offset};
+          // A draw a parameter: its name is part of the key.
+          .seed = philox_key(seed, piece.site, /*step=*/0),
+          .first = piece.first};
 }
 
 }  // namespace phx

@@ -26,12 +26,13 @@ HostUpdate::HostUpdate(ParameterStore& store, const OptimizerConfig& config,
       host_(store.weights().runtime().extension<HostSide>()),
       share_(std::move(ranges), store, config, host_.plain()) {
   int64_t longest = 0;
-  for (const SharePiece& piece : share_.pieces(store.runs())) {
+  for (const SharePiece& piece : share_.pieces) {
     for (int64_t at = 0; at < piece.of_store.count; at += config.optimizer_offload_chunk) {
       const int64_t count = std::min(config.optimizer_offload_chunk, piece.of_store.count - at);
       Chunk chunk{.piece = piece};
       chunk.piece.of_store = {piece.of_store.offset + at, count};
       chunk.piece.of_states = {piece.of_states.offset + at, count};
+      chunk.piece.first += at;
       chunks_.push_back(chunk);
       longest = std::max(longest, count);
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "optim/optimizer_config.h"
 
@@ -40,7 +41,11 @@ class LossScaler {
     double scale;
     int64_t growth, hysteresis_left;
   };
-  State state() const { return {scale_, growth_, hysteresis_left_}; }
+  // Nothing where the scale is fixed: a run that goes on from there follows its own flags.
+  std::optional<State> state() const {
+    if (!dynamic_) return std::nullopt;
+    return State{scale_, growth_, hysteresis_left_};
+  }
   void restore(const State& state) {
     if (!dynamic_) return;  // a fixed factor is the flag's, whatever a checkpoint says
     scale_ = state.scale;

@@ -23,9 +23,10 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerConfig& config,
   if (owned.empty()) owned = {store.all()};
   for (const FlatRange& range : owned) owned_elements_ += range.count;
   SplitRanges parts =
-      split(owned, config.optimizer_cpu_offload ? config.optimizer_offload_fraction : 0.0);
+      split(store, owned, config.optimizer_cpu_offload ? config.optimizer_offload_fraction : 0.0);
   if (!parts.first.empty()) on_host_.emplace(store, config, std::move(parts.first), seed);
-  if (parts.rest.empty()) return;
+  // A stage without parameters has states, too, though empty ones: a checkpoint is for all ranks.
+  if (parts.rest.empty() && on_host_) return;
   on_device_.emplace(std::move(parts.rest), store, config, store.weights().device());
   set_zero(on_device_->exp_avg);
   set_zero(on_device_->exp_avg_sq);
@@ -39,7 +40,7 @@ void Optimizer::masters_from_weights() {
     set_zero(on_device_->master);  // the master is the weight, nothing remains
     return;
   }
-  for (const SharePiece& piece : on_device_->pieces(store_.runs())) {
+  for (const SharePiece& piece : on_device_->pieces) {
     Tensor master = part(on_device_->master, piece.of_states);
     kernels::cast(part(store_.weights(), piece.of_store), master);
   }
@@ -58,7 +59,7 @@ void Optimizer::sum_squares(StepScalars& scalars, std::span<const FlatRange> ran
 }
 
 void Optimizer::update_on_device(StepScalars& scalars) {
-  for (const SharePiece& piece : on_device_->pieces(store_.runs())) {
+  for (const SharePiece& piece : on_device_->pieces) {
     const Tensor& master = on_device_->master;
     kernels::adamw(part(store_.gradients(), piece.of_store), scalars.tensor(),
                    adamw_options(config_, piece, seed_),

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/math.h"
+#include "core/philox.h"
 
 namespace phx {
 
@@ -11,6 +13,68 @@ namespace {
 
 // Of a cut: no piece is worth less, and vectors of every width stay whole.
 constexpr int64_t kCut = 128;
+
+// Which random bits a range of the store takes.
+struct RandomRange {
+  FlatRange range;
+  uint64_t site = 0;
+  int64_t first = 0;
+};
+
+std::vector<RandomRange> random_ranges(const ParameterStore& store) {
+  std::vector<RandomRange> all;
+  for (size_t i = 0; i < store.parameters().size(); ++i) {
+    const Parameter& parameter = *store.parameters()[i];
+    const int64_t width = parameter.local_columns();
+    for (const Piece& box : parameter.spec().pieces) {
+      PHX_ASSERT(box.cols == width, parameter.name(), " holds a box of ", box.cols, " of its ",
+                 width, " columns");
+      uint64_t site = site_of(parameter.name());
+      if (width != parameter.columns()) site = mix64(site + uint64_t(box.global_col));
+      all.push_back({{store.offset_of(i) + box.local_row * width, box.rows * width},
+                     site,
+                     box.global_row * width});
+    }
+  }
+  return all;
+}
+
+std::vector<SharePiece> pieces_of(std::span<const FlatRange> ranges, const ParameterStore& store) {
+  std::vector<SharePiece> all;
+  int64_t at = 0;  // of the range in the states
+  for (const FlatRange& range : ranges) {
+    for (const FlatRun& run : store.runs()) {
+      const FlatRange of_run{run.offset, run.count};
+      for (const FlatRange& part : intersection({&range, 1}, {&of_run, 1}))
+        all.push_back({.of_store = part,
+                       .of_states = {at + part.offset - range.offset, part.count},
+                       .decays = run.decays,
+                       .decoupled = run.decoupled});
+    }
+    at += range.count;
+  }
+  return all;
+}
+
+// The same, cut where the random bits come from elsewhere. Padding, which stays zero, has none.
+std::vector<SharePiece> cut_for_random_bits(std::span<const SharePiece> pieces,
+                                            const ParameterStore& store) {
+  const std::vector<RandomRange> random = random_ranges(store);
+  std::vector<SharePiece> all;
+  for (const SharePiece& piece : pieces) {
+    for (const RandomRange& bits : random) {
+      for (const FlatRange& part : intersection({&piece.of_store, 1}, {&bits.range, 1})) {
+        SharePiece cut = piece;
+        cut.of_store = part;
+        cut.of_states = {piece.of_states.offset + part.offset - piece.of_store.offset, part.count};
+        cut.site = bits.site;
+        cut.first = bits.first + part.offset - bits.range.offset;
+        all.push_back(cut);
+      }
+    }
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -27,23 +91,9 @@ StateShare::StateShare(std::vector<FlatRange> of, const ParameterStore& store,
   exp_avg_sq = moment(config.exp_avg_sq_dtype);
   if (weights == DType::bf16) master = state(DType::u16);
   if (weights == DType::f16) master = state(DType::f32);
-}
-
-std::vector<SharePiece> StateShare::pieces(std::span<const FlatRun> runs) const {
-  std::vector<SharePiece> all;
-  int64_t at = 0;  // of the range in the states
-  for (const FlatRange& range : ranges) {
-    for (const FlatRun& run : runs) {
-      const FlatRange of_run{run.offset, run.count};
-      for (const FlatRange& part : intersection({&range, 1}, {&of_run, 1}))
-        all.push_back({.of_store = part,
-                       .of_states = {at + part.offset - range.offset, part.count},
-                       .decays = run.decays,
-                       .decoupled = run.decoupled});
-    }
-    at += range.count;
-  }
-  return all;
+  pieces = pieces_of(ranges, store);
+  if (exp_avg.dtype() == DType::bf16 || exp_avg_sq.dtype() == DType::bf16)
+    pieces = cut_for_random_bits(pieces, store);
 }
 
 SplitRanges split(std::span<const FlatRange> ranges, double fraction) {
@@ -60,6 +110,24 @@ SplitRanges split(std::span<const FlatRange> ranges, double fraction) {
     if (count < range.count) parts.rest.push_back({range.offset + count, range.count - count});
     left -= count;
   }
+  return parts;
+}
+
+SplitRanges split(const ParameterStore& store, std::span<const FlatRange> ranges, double fraction) {
+  SplitRanges parts;
+  const auto add = [&](const FlatRange& group) {
+    const std::vector<FlatRange> of_group = intersection(ranges, {&group, 1});
+    const SplitRanges more = split(of_group, fraction);
+    parts.first.insert(parts.first.end(), more.first.begin(), more.first.end());
+    parts.rest.insert(parts.rest.end(), more.rest.begin(), more.rest.end());
+  };
+  int64_t tied_end = 0;  // tied parameters come first, each in a bucket of its own
+  for (const Bucket& bucket : store.buckets()) {
+    if (store.parameters()[bucket.parameters.front()]->tied() == Parameter::Tied::no) break;
+    add(bucket.range);
+    tied_end = bucket.range.end();
+  }
+  add({tied_end, store.all().count - tied_end});
   return parts;
 }
 

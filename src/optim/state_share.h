@@ -13,6 +13,12 @@ namespace phx {
 struct SharePiece {
   FlatRange of_store, of_states;
   bool decays = false, decoupled = false;
+  // Moments of 16 bits are rounded by random bits: those of element `first` on of the stream
+  // `site`. A stream belongs to a parameter and counts its global elements, so that every layout
+  // draws the same; but a matrix that tensor parallelism cuts by columns has a stream for each
+  // rank's columns.
+  uint64_t site = 0;
+  int64_t first = 0;
 };
 
 struct StateShare {
@@ -20,9 +26,8 @@ struct StateShare {
   StateShare(std::vector<FlatRange> ranges, const ParameterStore& store,
              const OptimizerConfig& config, Device device);
 
-  std::vector<SharePiece> pieces(std::span<const FlatRun> runs) const;
-
   std::vector<FlatRange> ranges;
+  std::vector<SharePiece> pieces;  // of the ranges, in order
   int64_t size = 0;
   Tensor exp_avg, exp_avg_sq;  // of the ranges, end to end
   Tensor master;               // f32 for f16, the u16 remainder for bf16, undefined for f32 and f64
@@ -33,5 +38,9 @@ struct SplitRanges {
   std::vector<FlatRange> first, rest;
 };
 SplitRanges split(std::span<const FlatRange> ranges, double fraction);
+// Likewise, but the buckets of tied parameters are cut by themselves: the first and the last stage
+// of a pipeline hold the same bucket beside different others, and have to cut it at the same
+// element, since host and device round an update differently. `ranges`: of the store, in order.
+SplitRanges split(const ParameterStore& store, std::span<const FlatRange> ranges, double fraction);
 
 }  // namespace phx

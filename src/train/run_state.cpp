@@ -14,21 +14,24 @@
 #include "checkpoint/saver.h"
 #include "convert/hf_model.h"
 #include "convert/megatron_model.h"
+#include "train/data_fingerprint.h"
 #include "train/megatron_state.h"
 
 namespace phx {
 
 std::string RunState::to_json() const {
-  return nlohmann::json{{"iteration", iteration},
+  nlohmann::json values{{"iteration", iteration},
                         {"consumed_train_samples", consumed_samples},
                         {"scheduled_samples", scheduled_samples},
                         {"updates", updates},
                         {"consumed_valid_samples", consumed_valid_samples},
-                        {"skipped_iterations", skipped_iterations},
-                        {"loss_scale", scaler.scale},
-                        {"growth_tracker", scaler.growth},
-                        {"hysteresis_tracker", scaler.hysteresis_left}}
-      .dump();
+                        {"skipped_iterations", skipped_iterations}};
+  if (scaler) {
+    values["loss_scale"] = scaler->scale;
+    values["growth_tracker"] = scaler->growth;
+    values["hysteresis_tracker"] = scaler->hysteresis_left;
+  }
+  return values.dump();
 }
 
 RunState RunState::from_json(const std::string& text) {
@@ -49,8 +52,9 @@ RunState RunState::read(const nlohmann::json& values) {
   state.updates = values.at("updates");
   state.consumed_valid_samples = values.at("consumed_valid_samples");
   state.skipped_iterations = values.at("skipped_iterations");
-  state.scaler = {values.at("loss_scale"), values.at("growth_tracker"),
-                  values.at("hysteresis_tracker")};
+  if (values.contains("loss_scale"))
+    state.scaler = {values.at("loss_scale"), values.at("growth_tracker"),
+                    values.at("hysteresis_tracker")};
   return state;
 }
 
@@ -181,7 +185,10 @@ CheckpointInfo info_to_save(const Session& session, const RunState& state) {
     if (!file.empty() && std::filesystem::is_regular_file(file))
       tokenizer["files"][Path(file).filename().string()] = file_hash(file);
   info["tokenizer"] = tokenizer.dump();
-  info["data"] = nlohmann::json{{"description", session.data_description}}.dump();
+  const std::string fingerprint = data_fingerprint(config, &session.train_batches.source());
+  info["data"] = nlohmann::json{{"description", session.data_description},
+                                {"fingerprint", nlohmann::json::parse(fingerprint)}}
+                     .dump();
   // For the curious: nothing reads it.
   info["written_by"] = nlohmann::json{
       {"world", session.mesh.size()},
@@ -299,6 +306,29 @@ void compare_seed(const NativeCheckpoint& file, const TrainConfig& train) {
             "\n  hint: --seed ", seed, ", or --no-load-rng to go on with another one");
 }
 
+// Samples are found by their number: in other data those that come next are not the ones that were
+// not seen yet. Somebody may want that, so it is only said.
+void compare_data(const NativeCheckpoint& file, const Session& session) {
+  const auto found = file.manifest().info.find("data");
+  if (found == file.manifest().info.end()) return;
+  const auto data = nlohmann::json::parse(found->second);
+  if (!data.contains("fingerprint")) return;
+  const std::string now = data_fingerprint(session.config, &session.train_batches.source());
+  std::string different;
+  for (const std::string& line : fingerprint_differences(data["fingerprint"].dump(), now))
+    different += "\n  " + line;
+  if (different.empty()) return;
+  log_warning(str_cat(file.path().string(), " was trained on other data:", different,
+                      "\n  the run goes on with the samples that have the next numbers now"));
+}
+
+bool had_loss_scale(const NativeCheckpoint& file) {
+  const auto found = file.manifest().info.find("options");
+  if (found == file.manifest().info.end()) return true;
+  const auto options = nlohmann::json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+  return !options.is_object() || options.value("fp16", true);
+}
+
 Loaded load_hf(Session& session, const Path& folder) {
   const HfModel hf(folder);
   const std::vector<std::string> differences =
@@ -347,13 +377,16 @@ std::optional<Loaded> load_session(Session& session) {
   if (!found) return std::nullopt;
   if (found->hf) return load_hf(session, found->folder);
   if (found->megatron) return load_megatron(session, *found);
-  // What data-parallel ranks read is the same, and they may be on one machine.
+  // Data-parallel ranks read the same bytes, tensor-parallel ones the same blocks where a matrix is
+  // cut by columns; and they may be on one machine.
+  const AxisSizes& sizes = session.mesh.sizes();
   const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration),
-                              session.data_parallel.size() == 1 ? Readers::one : Readers::many);
+                              sizes.tp * sizes.dp == 1 ? Readers::one : Readers::many);
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.
   const bool finetune = found->finetune || !file.manifest().info.contains("state");
   compare_options(file, session.config, finetune);
   if (!finetune) compare_seed(file, train);
+  if (!finetune && !train.skip_train && session.mesh.rank() == 0) compare_data(file, session);
   const bool optimizer = train.load_optim && !finetune && !train.skip_train;
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config.model, states);
@@ -365,6 +398,8 @@ std::optional<Loaded> load_session(Session& session) {
   if (!finetune) {
     loaded.state = RunState::from_json(file.info("state"));
     if (!optimizer) loaded.state->updates = 0;
+    // Older ones say 1 where there was no scale.
+    if (!had_loss_scale(file)) loaded.state->scaler.reset();
   }
   return loaded;
 }

@@ -22,7 +22,7 @@ struct RunState {
   int64_t updates = 0;            // successful optimizer steps: Adam's step count
   int64_t consumed_valid_samples = 0;
   int64_t skipped_iterations = 0;
-  LossScaler::State scaler{1.0, 0, 0};
+  std::optional<LossScaler::State> scaler;  // of a dynamic loss scale
 
   std::string to_json() const;
   static RunState from_json(const std::string& text);

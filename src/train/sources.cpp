@@ -3,6 +3,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/math.h"
 #include "data/byte_tokenizer.h"
 #include "data/chat/sft_sources.h"
 #include "data/gpt/datasets.h"
@@ -88,12 +90,52 @@ std::array<std::shared_ptr<const SftDataset>, 3> open_chats(const RunConfig& con
                             .multiple_of = ranks > 1 ? 2 * ranks : 1});
 }
 
-// A blend without weights does not repeat its data.
-void check_length(const SampleSource& source, int64_t needed) {
+// A blend without weights does not repeat its data, and --dataloader-type single reads it once:
+// Megatron's run ends where it runs out, halfway through training. Here training data that is too
+// short is refused before that, and evaluations begin anew in theirs.
+constexpr const char* kRepeats =
+    "a weight before each prefix of the blend lets the data be repeated";
+
+void check_training(const SampleSource& source, int64_t needed) {
   const std::optional<int64_t> there = source.num_samples();
   PHX_CHECK(!there || *there >= needed, "the run trains on ", needed, " samples, but there are ",
-            source.description(), "\n  hint: a weight before each prefix of --data-path lets ",
-            "the data be repeated");
+            source.description(), "\n  hint: ", kRepeats);
+}
+
+void check_evaluation(const SampleSource& source, Split split, int64_t evaluations,
+                      const TrainConfig& train, int64_t batch) {
+  const std::optional<int64_t> there = source.num_samples();
+  const int64_t needed = evaluations * train.eval_iters * batch;
+  if (!there || *there >= needed) return;
+  const int64_t fits = *there / (evaluations * batch);
+  log_warning(str_cat(
+      "the run takes ", needed, " ", split_name(split), " samples (", evaluations,
+      evaluations == 1 ? " evaluation" : " evaluations", " of --eval-iters ", train.eval_iters,
+      " batches of ", batch, "), but there are ", source.description(),
+      ": some are evaluated more than once\n  hint: ", kRepeats,
+      fits > 0 ? str_cat("; --eval-iters ", fits, " is the most that fits")
+               : std::string(evaluations > 1 ? "; a longer --eval-interval takes fewer" : "")));
+}
+
+void check_lengths(const Sources& sources, const RunConfig& config, int64_t train_samples) {
+  const TrainConfig& train = config.train;
+  if (config.data.dataloader_type != DataloaderType::single) return;
+  if (sources.train && !train.skip_train) check_training(*sources.train, train_samples);
+  if (train.eval_iters == 0 || (!train.skip_train && !train.eval_interval)) return;
+  const BatchSchedule batches = train.batch_schedule(config.model.seq_length, /*data_parallel=*/1);
+  // One after every interval but the last, and one at the end.
+  const int64_t evaluations =
+      train.skip_train ? 1 : ceil_div(train.iterations(batches), *train.eval_interval);
+  if (sources.valid)
+    check_evaluation(*sources.valid, Split::valid, evaluations, train, batches.largest());
+  if (sources.test && !train.skip_train)
+    check_evaluation(*sources.test, Split::test, 1, train, batches.largest());
+}
+
+// Behind the last sample comes the first: data may be too short for all evaluations, and a run that
+// goes on may have evaluated more often before than it will from here on.
+std::shared_ptr<const SampleSource> repeated(std::shared_ptr<const SampleSource> source) {
+  return source ? std::make_shared<RepeatedSource>(std::move(source)) : nullptr;
 }
 
 }  // namespace
@@ -114,7 +156,7 @@ Sources::Sources(const RunConfig& config) {
     const DatasetsBySplit mock =
         make_mock_datasets(int32_t(vocab), request.sample.eod.value_or(last), request);
     train = mock[0];
-    valid = mock[1];
+    valid = repeated(mock[1]);
     test = mock[2];
     return;
   }
@@ -125,11 +167,10 @@ Sources::Sources(const RunConfig& config) {
     const DatasetRequest request = dataset_request(config, Tokenizers::opened);
     const DatasetsBySplit datasets = make_datasets(data, request);
     train = datasets[0];
-    valid = datasets[1];
-    test = datasets[2];
-    if (train && !config.train.skip_train && data.dataloader_type == DataloaderType::single)
-      check_length(*train, *request.num_samples[0]);
+    valid = repeated(datasets[1]);
+    test = repeated(datasets[2]);
     PHX_CHECK(train || valid, "the data has no part to train or to evaluate on");
+    check_lengths(*this, config, *request.num_samples[0]);
     return;
   }
   const auto file = std::make_shared<TokenFile>(data.token_file);

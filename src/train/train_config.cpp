@@ -105,6 +105,17 @@ void check_batch_schedule(const OptionSet& options, Problems& problems) {
   problems.insert(problems.end(), wrong.begin(), wrong.end());
 }
 
+void check_profile(const OptionSet& options, Problems& problems) {
+  if (!options.active("profile")) return;
+  const auto start = options.at("profile-step-start").get().get<int64_t>();
+  const auto end = options.at("profile-step-end").get().get<int64_t>();
+  if (start < end) return;
+  add(problems, "profile-step-end",
+      str_cat("--profile-step-end ", end, " is not after --profile-step-start ", start,
+              ": no iteration lies between them"),
+      str_cat("use --profile-step-end ", start + 2));
+}
+
 }  // namespace
 
 std::vector<Rule> train_rules() {
@@ -120,6 +131,7 @@ std::vector<Rule> train_rules() {
        "modules",
        check_recompute},
       {"--cpu-offloading-num-layers excludes --recompute-granularity full", check_offloading},
+      {"--profile-step-end comes after --profile-step-start", check_profile},
       requires_option("save", "save-interval", "it says how often"),
       divides("save-interval", "save-retain-interval"),
       requires_option("save-hf-interval", "save", "they are made of its checkpoints"),

@@ -71,6 +71,12 @@ struct TrainConfig {
   int64_t tensorboard_log_interval = 1;
   std::string metrics_file;
   bool check_args = false;
+  bool profile = false;
+  int64_t profile_step_start = 10;
+  int64_t profile_step_end = 12;
+  std::vector<int64_t> profile_ranks;
+  std::string profile_dir = "profile";
+  bool nvtx_ranges = false;
 
   // Checkpoints.
   std::string save;

@@ -80,6 +80,16 @@ void TrainConfig::each(Field&& field) {
         Positive{});
   field("metrics-file", metrics_file,
         "one JSON object an iteration; an older file of a new run is kept as FILE.old", Own{});
+  field("profile", profile,
+        "write what the device did in some iterations as a trace that Perfetto opens");
+  field("profile-step-start", profile_step_start, "of them: iterations before the first",
+        NotNegative{});
+  field("profile-step-end", profile_step_end, "of them: iterations before the first after them",
+        Positive{});
+  field("profile-ranks", profile_ranks, "ranks that are profiled", NotNegative{}, DefaultIs{"all"});
+  field("profile-dir", profile_dir, "folder that the trace goes into", Own{});
+  field("nvtx-ranges", nvtx_ranges,
+        "name kernels and phases for Nsight, also outside of --profile");
   field("check-args", check_args, "check and print the options, then stop", Own{});
 
   field("save", save, "folder to save checkpoints into");

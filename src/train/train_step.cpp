@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/op_trace.h"
 #include "kernels/elementwise.h"
 #include "kernels/sums.h"
 #include "parallel/pipeline/engine.h"
@@ -94,11 +95,15 @@ void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
   if (!counts_loss()) set_zero(loss_sum);
   reduce_gradients();
 
-  parts_.optimizer.sum_squares(scalars_, counted_);
-  if (parts_.mesh.world() != nullptr)
-    parts_.mesh.world()->all_reduce(scalars_.rank_sums(), runtime.stream(StreamName::compute));
+  {
+    const OpScope traced(runtime, {.what = "gradient_norm", .kind = OpKind::phase});
+    parts_.optimizer.sum_squares(scalars_, counted_);
+    if (parts_.mesh.world() != nullptr)
+      parts_.mesh.world()->all_reduce(scalars_.rank_sums(), runtime.stream(StreamName::compute));
+  }
   parts_.data_parallel.wait_for_weights();
   if (settings.before_update) settings.before_update();
+  const OpScope traced(runtime, {.what = "update", .kind = OpKind::phase});
   parts_.optimizer.update(scalars_, settings.sticky_skip);
   parts_.data_parallel.gather_weights();
   scalars_.publish();
@@ -156,6 +161,8 @@ void TrainStep::begin(int64_t tokens, const StepSettings& settings) {
 }
 
 void TrainStep::reduce_gradients() {
+  const OpScope traced(parts_.store.weights().runtime(),
+                       {.what = "reduce_gradients", .kind = OpKind::phase});
   parts_.data_parallel.finish_step();
   const Tensor& gradients = parts_.store.gradients();
   const Stream stream = gradients.runtime().stream(StreamName::compute);

@@ -38,7 +38,9 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
           [&](int64_t iterations) { return session.batch_schedule.after(0, iterations); })),
       scaler_(session.config.optim, session.config.train.precision() == Precision::fp16),
       iterations_(session.config.train.iterations(session.batch_schedule)),
-      disk_(*options.disk) {
+      disk_(*options.disk),
+      measures_peak_(options.measures_peak),
+      profiler_(config_, session.mesh, session.store.weights().runtime(), terminal) {
   if (options.catches_signals) signals_.emplace();
   state_.scaler = scaler_.state();
   load();
@@ -70,7 +72,8 @@ void Trainer::load() {
     return;
   }
   state_ = *loaded->state;
-  scaler_.restore(state_.scaler);
+  if (state_.scaler) scaler_.restore(*state_.scaler);
+  state_.scaler = scaler_.state();  // of a run without one: what the flags say
   if (saves() && loaded->path == checkpoint_path(config_.save, state_.iteration))
     last_saved_ = state_.iteration;
   terminal_.print(
@@ -83,7 +86,7 @@ RunEnd Trainer::run() {
     validate(session_.valid_batches, "on validation set");
     return caught() != 0 ? RunEnd::stopped_by_signal : RunEnd::finished;
   }
-  if (speaks())
+  if (speaks() && measures_peak_)
     peak_flops_ = peak_flops(session_.store.weights().device(), session_.store.weights().dtype());
   interval_start_ = Clock::now();
   if (state_.iteration >= iterations_)
@@ -114,6 +117,7 @@ RunEnd Trainer::run() {
     end = time_to_stop();
   }
   collect_until(0);
+  profiler_.finish(enqueued_);
   bar_.reset();
   if (saves() && last_saved_ != state_.iteration) save();
   finish_save();
@@ -126,6 +130,7 @@ RunEnd Trainer::run() {
 }
 
 void Trainer::iterate() {
+  profiler_.before_iteration(enqueued_);
   // Steps that are still under way are taken as successful; if one was not, this one is skipped
   // too.
   const int64_t under_way = enqueued_ - state_.iteration;

@@ -10,6 +10,7 @@
 #include "optim/schedule.h"
 #include "train/iteration_report.h"
 #include "train/metrics.h"
+#include "train/profiler.h"
 #include "train/run_state.h"
 #include "train/session.h"
 #include "train/stop_signals.h"
@@ -23,6 +24,8 @@ struct TrainerOptions {
   // Whether this rank catches the process's signals: every process does, on one of its ranks.
   bool catches_signals = true;
   Disk* disk = &Disk::real();  // that checkpoints are written to
+  // Whether to time what a CPU can do, which takes a moment, for the MFU.
+  bool measures_peak = true;
 };
 
 // One rank's loop. Ranks decide alike: what they decide by is the same on all of them, or was
@@ -94,7 +97,9 @@ class Trainer {
   int64_t said_diverged_ = 0;
   Path loaded_path_;
   Disk& disk_;
+  bool measures_peak_;
   std::optional<CheckpointSaver> saver_;
+  Profiler profiler_;
 };
 
 // FLOP/s that the device could do in the model's precision, if known; on a CPU measured for a

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/format.h"
+
 namespace phx {
 
 namespace {
@@ -58,6 +60,19 @@ std::string proof_text(const Parity& parity, int world, bool all) {
     text += "  " + faults[i] + "\n";
   if (!all && faults.size() > kFaults)
     text += fmt::format("  and {} more; --verbose lists them\n", faults.size() - kFaults);
+  return text;
+}
+
+std::string resume_text(const ResumeProof& proof) {
+  if (proof.faults.empty())
+    return fmt::format(
+        "proved: losses and norms of {} iterations{} and {} tensors of {}, weights and optimizer "
+        "state, are the same to the byte\n",
+        proof.losses.size(),
+        proof.skipped_iterations > 0 ? fmt::format(" ({} skipped)", proof.skipped_iterations) : "",
+        proof.tensors, format_bytes(proof.bytes));
+  std::string text = "not proved: a stop in the middle changes the run\n";
+  for (const std::string& fault : proof.faults) text += "  " + fault + "\n";
   return text;
 }
 

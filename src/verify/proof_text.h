@@ -4,10 +4,13 @@
 #include <string>
 
 #include "verify/parity.h"
+#include "verify/resume.h"
 
 namespace phx {
 
 // `all`: every gradient and weight by name, not only the worst few.
 std::string proof_text(const Parity& parity, int world, bool all);
+
+std::string resume_text(const ResumeProof& proof);
 
 }  // namespace phx

@@ -188,4 +188,23 @@ SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks) {
   return run;
 }
 
+SmallRun shrink_for_resume(const RunConfig& config, int64_t world, int64_t most_ranks) {
+  constexpr double kScale = 0x1p16;
+  SmallRun run = shrink(config, world, most_ranks);
+  RunConfig& small = run.config;
+  small.train.fp64 = config.train.fp64;
+  small.train.bf16 = config.train.bf16;
+  small.train.fp16 = config.train.fp16;
+  small.parallel.grad_reduce_in_bf16 = config.parallel.grad_reduce_in_bf16;
+  small.optim.main_grads_dtype = config.optim.main_grads_dtype;
+  small.optim.exp_avg_dtype = config.optim.exp_avg_dtype;
+  small.optim.exp_avg_sq_dtype = config.optim.exp_avg_sq_dtype;
+  if (config.train.fp16 && config.optim.dynamic_loss_scale() &&
+      config.optim.initial_loss_scale > kScale) {
+    small.optim.initial_loss_scale = kScale;
+    run.changes.push_back(str_cat("loss scale ", config.optim.initial_loss_scale, " -> ", kScale));
+  }
+  return run;
+}
+
 }  // namespace phx

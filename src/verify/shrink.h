@@ -19,4 +19,7 @@ struct SmallRun {
 // `config` can be trained on `world` ranks. Every axis of several ranks keeps at least two.
 SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks = 16);
 
+// The same in the run's own precision, with a loss scale that does not skip all of a short run.
+SmallRun shrink_for_resume(const RunConfig& config, int64_t world, int64_t most_ranks = 16);
+
 }  // namespace phx

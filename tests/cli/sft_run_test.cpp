@@ -90,6 +90,36 @@ TEST_F(SftRun, LearnsTheAnswersAndNotTheQuestions) {
   }
 }
 
+// A tokenizer.json that Hugging Face's library wrote, with the template in its
+// tokenizer_config.json.
+TEST_F(SftRun, TakesATokenizerAndItsTemplateFromAFolder) {
+  const auto fixture =
+      nlohmann::json::parse(read_file(Path(PHX_TEST_DATA) / "tokenizers/bpe_qwen2.json"));
+  make_folder(folder / "model");
+  write_file(folder / "model/tokenizer.json", fixture.at("tokenizer").dump());
+  write_file(folder / "model/tokenizer_config.json",
+             nlohmann::json{{"bos_token", "<s>"},
+                            {"eos_token", "<|end|>"},
+                            {"chat_template",
+                             "{%- for m in messages %}{{ bos_token + m.role + '\\n' + m.content + "
+                             "eos_token }}{%- endfor %}{%- if add_generation_prompt %}"
+                             "{{ bos_token + 'assistant\\n' }}{%- endif %}"}}
+                 .dump());
+  std::string flags = kFlags;
+  flags.replace(flags.find("ByteTokenizer"), 13, "HuggingFaceTokenizer");
+  const Outcome outcome =
+      run(flags, {"--data-path", folder / "chats.jsonl", "--tokenizer-model", folder / "model",
+                  "--sft-packing", "in-order", "--metrics-file", folder / "metrics.jsonl"});
+  ASSERT_EQ(outcome.code, kExitDone) << outcome.err;
+  std::vector<double> losses;
+  read_json_lines(folder / "metrics.jsonl", [&](const nlohmann::json& line, int64_t) {
+    if (line.contains("lm loss")) losses.push_back(line.at("lm loss").get<double>());
+  });
+  // Of 700 tokens at first; in the end the answer is known, of which the end of the turn is part.
+  EXPECT_GT(losses.front(), 1.0);
+  EXPECT_LT(losses.back(), 0.3);
+}
+
 TEST_F(SftRun, SaysWhatItFoundAtTheStart) {
   const Outcome outcome =
       run(kFlags, files({"--sft-packing", "first-fit-decreasing", "--train-iters", "1"}));

@@ -87,6 +87,18 @@ TEST(VerifyCommand, ABatchThatGrowsIsProvedWithOneSize) {
   EXPECT_THAT(result.out, HasSubstr("batch 0:8 100K:16 -> 6"));
 }
 
+TEST(VerifyCommand, ProvesThatARunResumesToTheByte) {
+  const Result llama = verify(recipe("aws_llama2_70b"), {"--resume"});
+  EXPECT_EQ(llama.code, kExitDone) << llama.out << llama.err;
+  EXPECT_THAT(llama.out, HasSubstr("threads of this process, resumed after a stop"));
+  EXPECT_THAT(llama.out, HasSubstr("proved: losses and norms of 6 iterations and "));
+  EXPECT_THAT(llama.out, HasSubstr("are the same to the byte\n"));
+  // A state that is left behind is seen.
+  const Result without = verify(recipe("aws_llama2_70b"), {"--resume", "--no-load-optim"});
+  EXPECT_EQ(without.code, kExitFailed);
+  EXPECT_THAT(without.out, HasSubstr("not proved: a stop in the middle changes the run\n"));
+}
+
 TEST(VerifyCommand, AWrongLayoutIsToldBeforeAnythingRuns) {
   const Result result =
       verify(recipe("gpt3_175b"), {"--tensor-model-parallel-size", "7", "--world-size", "100",

@@ -63,5 +63,19 @@ TEST(TorchRandperm, IsPyTorchs) {
   EXPECT_TRUE(torch_randperm(0, 3).empty());
 }
 
+TEST(TorchRandperm, LongOnesAreFilledFromTheBeginning) {
+  // By hand from the standard library's generator: `check_datasets.py long` compares a real one
+  // with PyTorch's, which takes gigabytes.
+  std::mt19937 words(42);
+  std::vector<int64_t> order;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    const uint64_t high = words(), wide = high << 32 | words();
+    order.push_back(int64_t(i));
+    std::swap(order[i], order[wide % (i + 1)]);
+  }
+  EXPECT_EQ(torch_long_randperm(1000, 42), order);
+  EXPECT_EQ(kLongPermutation, 214748364);
+}
+
 }  // namespace
 }  // namespace phx

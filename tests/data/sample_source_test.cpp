@@ -52,5 +52,27 @@ TEST(TokenFileSource, RefusesAFileTooShortForASample) {
   std::filesystem::remove(path);
 }
 
+class ThreeSamples : public SampleSource {
+ public:
+  void sample(int64_t index, Sample& out) const override {
+    PHX_CHECK(index < 3, "sample ", index, " of 3");
+    out.tokens = {int32_t(index)};
+  }
+  std::optional<int64_t> num_samples() const override { return 3; }
+  std::string description() const override { return "three"; }
+};
+
+TEST(RepeatedSource, BeginsAnewBehindTheLastSample) {
+  const RepeatedSource source(std::make_shared<ThreeSamples>());
+  Sample sample;
+  std::vector<int32_t> seen;
+  for (const int64_t i : {0, 2, 3, 7, 300}) {
+    source.sample(i, sample);
+    seen.push_back(sample.tokens[0]);
+  }
+  EXPECT_EQ(seen, (std::vector<int32_t>{0, 2, 0, 1, 0}));
+  EXPECT_EQ(source.num_samples(), 3);
+}
+
 }  // namespace
 }  // namespace phx

@@ -136,7 +136,8 @@ TEST(TokenizerComponents, PreTokenizersDoWhatTheLibraryDoes) {
 }
 
 TEST(TokenizerComponents, DecodersDoWhatTheLibraryDoes) {
-  for (const Json& row : fixture("components")["rows"]) {
+  const Json components = fixture("components");
+  for (const Json& row : components["rows"]) {
     if (row["kind"] != "decoder") continue;
     const auto decoder = make_decoder(row["config"]);
     for (size_t i = 0; i < row["in"].size(); ++i) {

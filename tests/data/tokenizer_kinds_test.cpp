@@ -116,6 +116,30 @@ TEST(TokenizerKinds, TiktokenFilesHaveMegatronsSpecialTokensFirst) {
             path.string() + " has 260 tokens,");
 }
 
+TEST(TokenizerKinds, RankFilesMayLeaveARankOut) {  // as OpenAI's p50k_base does
+  std::string lines;
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr const char* kDigits =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    lines += {kDigits[byte >> 2], kDigits[(byte & 3) << 4], '=', '='};
+    lines += " " + std::to_string(byte) + "\n";
+  }
+  const Path path = Path(testing::TempDir()) / "gap.tiktoken";
+  write_file(path, lines + "YWI= 256\nYWJj 258\n");
+  const auto tokenizer = load_tiktoken(path, "v2", 10, 10 + 259);
+  EXPECT_EQ(tokenizer->encode("abcab"), (Ids{10 + 258, 10 + 256}));
+  EXPECT_EQ(tokenizer->decode(Ids{10 + 258, 10 + 256}), "abcab");
+  EXPECT_EQ(error_of([&] { tokenizer->decode(Ids{10 + 257}); }),
+            path.string() + " leaves token 267 out");
+  write_file(path, lines + "YWI= 255\n");
+  EXPECT_EQ(
+      error_of([&] { load_tiktoken(path, "v2", 10, 266); }),
+      path.string() + ":257: rank 255 should be at least 256, as ranks rise, and below 4194303");
+  write_file(path, lines + "YWI=\n");
+  EXPECT_EQ(error_of([&] { load_tiktoken(path, "v2", 10, 266); }),
+            path.string() + ":257: the line should be a token in base64, a space and a rank");
+}
+
 TEST(TokenizerKinds, Gpt2FilesAreAByteLevelBpe) {
   const Json json = Json::parse(read_file(Path(PHX_TEST_DATA) / "tokenizers/bpe_gpt2.json"));
   const Path folder = testing::TempDir();
@@ -150,8 +174,8 @@ TEST(TokenizerJson, NamesWhatIsNotSupported) {
   };
   EXPECT_EQ(message("normalizer", {{"type", "Rot13"}}),
             "t.json: the normalizer Rot13 is not supported");
-  EXPECT_EQ(message("pre_tokenizer", {{"type", "UnicodeScripts"}}),
-            "t.json: the pre-tokenizer UnicodeScripts is not supported");
+  EXPECT_EQ(message("pre_tokenizer", {{"type", "Scissors"}}),
+            "t.json: the pre-tokenizer Scissors is not supported");
   EXPECT_EQ(message("decoder", {{"type", "Morse"}}), "t.json: the decoder Morse is not supported");
   EXPECT_EQ(message("post_processor", {{"type", "Stapler"}}),
             "t.json: the post-processor Stapler is not supported");

@@ -18,10 +18,10 @@ TEST(OpTrace, RecordsEveryKernelWithItsCostAndTimesInOrder) {
   kernels::add(c, c, d);
   const std::vector<OpRecord> ops = trace.collect();
   ASSERT_EQ(ops.size(), 2u);
-  EXPECT_STREQ(ops[0].name, "matmul");
+  EXPECT_EQ(ops[0].name, "matmul");
   EXPECT_EQ(ops[0].cost.flops, 2 * 3 * 4 * 5);
   EXPECT_EQ(ops[0].cost.bytes, 4 * (3 * 4 + 4 * 5 + 3 * 5));
-  EXPECT_STREQ(ops[1].name, "add");
+  EXPECT_EQ(ops[1].name, "add");
   EXPECT_LE(0, ops[0].begin_ms);
   EXPECT_LE(ops[0].begin_ms, ops[0].end_ms);
   EXPECT_LE(ops[0].end_ms, ops[1].begin_ms);

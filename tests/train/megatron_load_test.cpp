@@ -73,6 +73,18 @@ TEST(MegatronLoad, CountersGoOnWhereMegatronStood) {
   EXPECT_FALSE(megatron_run_state("{}"));
 }
 
+TEST(MegatronLoad, ALossScaleIsTakenOnlyIfThereIsOne) {
+  nlohmann::json common{{"iteration", 7}, {"args", {{"consumed_train_samples", 56}}}};
+  EXPECT_FALSE(megatron_run_state(common.dump())->scaler);
+  common["optimizer"]["grad_scaler"] = {
+      {"scale", 4096.0}, {"growth_tracker", 3}, {"hysteresis_tracker", 1}};
+  const auto scaler = megatron_run_state(common.dump())->scaler;
+  ASSERT_TRUE(scaler);
+  EXPECT_EQ(scaler->scale, 4096);
+  EXPECT_EQ(scaler->growth, 3);
+  EXPECT_EQ(scaler->hysteresis_left, 1);
+}
+
 TEST(MegatronLoad, ArgumentsOfTheRunAreOptionsOfTheModel) {
   const nlohmann::json options = MegatronModel(torch_fixture("torch_dist"), {}, 22).options();
   EXPECT_EQ(options["hidden_size"], 8);

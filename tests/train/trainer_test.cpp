@@ -31,7 +31,7 @@ Ran run(const RunConfig& config) {
   Ran ran;
   {
     Terminal terminal(nowhere, nowhere, TerminalMode::plain);
-    Trainer trainer(session, terminal);
+    Trainer trainer(session, terminal, {.measures_peak = false});
     ran.end = trainer.run();
     ran.state = trainer.state();
     ran.loss = trainer.last_loss();
@@ -193,11 +193,32 @@ TEST(Trainer, FinetuningStartsWithTheConfiguredLossScale) {
   second.train.load = folder.path();
   second.train.finetune = true;
   second.optim.initial_loss_scale = 512;
-  EXPECT_EQ(run(second).state.scaler.scale, 512);
+  EXPECT_EQ(run(second).state.scaler->scale, 512);
   second.train.finetune = false;
   second.train.train_iters = 3;
   second.optim.loss_scale = 128;
-  EXPECT_EQ(run(second).state.scaler.scale, 128) << "a fixed scale is the flag's";
+  second.train.metrics_file = (folder / "metrics").string();
+  EXPECT_FALSE(run(second).state.scaler) << "a fixed scale is the flag's";
+  EXPECT_EQ(logged(folder / "metrics", "loss scale"), std::vector<int64_t>{128});
+}
+
+TEST(Trainer, ACheckpointWithoutALossScaleGoesOnWithTheConfiguredOne) {
+  const TempFolder folder;
+  RunConfig first = tiny_run(), second = tiny_run();
+  first.train.bf16 = second.train.fp16 = true;
+  first.train.train_iters = 2;
+  first.train.save = folder.path();
+  EXPECT_FALSE(run(first).state.scaler);
+  second.train.load = folder.path();
+  second.train.load_optim = false;  // other masters
+  second.train.train_iters = 3;
+  second.optim.initial_loss_scale = 512;
+  second.optim.hysteresis = 7;
+  const RunState state = run(second).state;
+  EXPECT_EQ(state.iteration, 3);
+  ASSERT_TRUE(state.scaler);
+  EXPECT_EQ(state.scaler->scale, 512);
+  EXPECT_EQ(state.scaler->hysteresis_left, 7);
 }
 
 TEST(Trainer, WeightsOfAnotherPrecisionCanBeFinetuned) {
@@ -296,7 +317,7 @@ TEST(Trainer, DynamicLossScaleComesDownFromItsStartAndTheRunLearns) {
   const Ran ran = run(config);
   EXPECT_EQ(ran.state.iteration, 40);
   EXPECT_GT(ran.state.skipped_iterations, 0) << "2^32 overflows f16";
-  EXPECT_LT(ran.state.scaler.scale, 4294967296.0);
+  EXPECT_LT(ran.state.scaler->scale, 4294967296.0);
   EXPECT_EQ(ran.state.updates, 40 - ran.state.skipped_iterations);
   EXPECT_LT(ran.loss, 4.0);  // ln 61 = 4.11 at the start
 }

@@ -75,6 +75,25 @@ TEST(LayoutRun, OffloadedStatesAndActivationsTrainAsOnOneRank) {
   EXPECT_EQ(parity.faults(), std::vector<std::string>{});
 }
 
+// The command refuses it, as Megatron does; but each micro-batch has its own saves, and several of
+// them may be under way.
+TEST(LayoutRun, OffloadedActivationsOfSeveralMicroBatchesStayApart) {
+  RunConfig config = two_by_two();
+  config.parallel.tensor_model_parallel_size = 1;
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.model.num_layers = 4;
+  config.train.global_batch_size = 8;  // four micro-batches a rank
+  config.optim.adam_eps = 1e-6;        // a gradient that is zero but for rounding moves nothing
+  const LayoutOutcome one = run_layout(on_one_rank(config, 4), 1, {.steps = 3});
+  config.train.cpu_offloading_num_layers = 2;
+  RunConfig chunks = config, zero_bubble = config;
+  chunks.parallel.num_virtual_stages_per_pipeline_rank = 2;
+  chunks.train.cpu_offloading_num_layers = 1;  // of each chunk
+  zero_bubble.parallel.pipeline_schedule = PipelineSchedule::zero_bubble;
+  for (const RunConfig& run : {config, chunks, zero_bubble})
+    EXPECT_EQ(compare(run_layout(run, 4, {.steps = 3}), one).faults(), std::vector<std::string>{});
+}
+
 TEST(LayoutRun, GradientsReducedInBf16AreThoseOfOneRankToAFewRoundings) {
   RunConfig config = two_by_two();
   config.train.fp64 = false;

@@ -16,7 +16,7 @@ namespace {
 using namespace phx::testing;
 
 std::vector<MatrixLayout> matrix_in_fp32() {
-  std::vector<MatrixLayout> layouts = parity_matrix();
+  std::vector<MatrixLayout> layouts = layouts_to_run();
   for (MatrixLayout& layout : layouts) layout.config.train.fp64 = false;
   return layouts;
 }

@@ -1,5 +1,7 @@
 // The CUDA device behind a Runtime: memory by cudaMalloc, named streams, events, copies.
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <array>
 #include <limits>
@@ -128,12 +130,12 @@ class CudaBackend : public Backend {
   void set_zero(void* dst, int64_t bytes, StreamName stream) override {
     PHX_CUDA_CHECK(cudaMemsetAsync(dst, 0, size_t(bytes), get(stream)));
   }
-  TimeMark mark_time() override {
+  TimeMark mark_time(StreamName stream) override {
     cudaEvent_t event;
     PHX_CUDA_CHECK(cudaEventCreate(&event));
     std::shared_ptr<void> owner(
         event, [](void* e) { (void)cudaEventDestroy(static_cast<cudaEvent_t>(e)); });
-    PHX_CUDA_CHECK(cudaEventRecord(event, get(StreamName::compute)));
+    PHX_CUDA_CHECK(cudaEventRecord(event, get(stream)));
     return {std::move(owner)};
   }
   double milliseconds(const TimeMark& from, const TimeMark& to) const override {
@@ -142,6 +144,10 @@ class CudaBackend : public Backend {
                                         static_cast<cudaEvent_t>(to.event.get())));
     return ms;
   }
+  void push_range(const char* name) override { nvtxRangePushA(name); }
+  void pop_range() override { nvtxRangePop(); }
+  void open_profiler_window() override { PHX_CUDA_CHECK(cudaProfilerStart()); }
+  void close_profiler_window() override { PHX_CUDA_CHECK(cudaProfilerStop()); }
   std::string description() const override { return description_; }
 
  private:

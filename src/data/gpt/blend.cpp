@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "data/big_array.h"
 
 namespace phx {
 namespace {
@@ -80,11 +81,26 @@ BlendSizes blend_sizes(std::span<const double> weights, int64_t num_samples, dou
   return sizes;
 }
 
+namespace {
+
+struct BlendMemory {
+  BlendMemory(int64_t num_samples, size_t datasets)
+      : dataset(num_samples), sample(num_samples), taken(int64_t(datasets)) {}
+  BigArray<int16_t> dataset;
+  BigArray<int64_t> sample, taken;
+};
+
+BlendIndex index_in(std::shared_ptr<const BlendMemory> memory) {
+  return {memory->dataset.span(), memory->sample.span(), memory->taken.span(), memory};
+}
+
+}  // namespace
+
 BlendIndex blend_index(std::span<const double> weights, int64_t num_samples) {
-  BlendIndex index;
-  index.dataset.resize(size_t(num_samples));
-  index.sample.resize(size_t(num_samples));
   const size_t count = weights.size();
+  const auto memory = std::make_shared<BlendMemory>(num_samples, count);
+  const std::span<int16_t> dataset = memory->dataset.span();
+  const std::span<int64_t> sample = memory->sample.span();
   std::vector<double> taken(count), behind(count);  // counts are far below 2^53
   for (int64_t k = 0; k < num_samples; ++k) {
     const auto place = double(std::max<int64_t>(k, 1));
@@ -96,19 +112,21 @@ BlendIndex blend_index(std::span<const double> weights, int64_t num_samples) {
     }
     size_t first = 0;
     while (behind[first] != most) ++first;
-    index.dataset[size_t(k)] = int16_t(first);
-    index.sample[size_t(k)] = int64_t(taken[first]);
+    dataset[size_t(k)] = int16_t(first);
+    sample[size_t(k)] = int64_t(taken[first]);
     taken[first] += 1;
   }
-  return index;
+  std::transform(taken.begin(), taken.end(), memory->taken.span().begin(),
+                 [](double number) { return int64_t(number); });
+  return index_in(memory);
 }
 
 BlendIndex exhaustive_blend_index(std::span<const int64_t> sizes) {
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const auto memory = std::make_shared<BlendMemory>(total, sizes.size());
+  const std::span<int64_t> taken = memory->taken.span();
   std::vector<double> weights;
   for (const int64_t size : sizes) weights.push_back(double(size) / double(total));
-  BlendIndex index;
-  std::vector<int64_t> taken(sizes.size());
   for (int64_t k = 0; k < total; ++k) {
     const auto place = double(std::max<int64_t>(k, 1));
     double most = -std::numeric_limits<double>::infinity();
@@ -121,22 +139,19 @@ BlendIndex exhaustive_blend_index(std::span<const int64_t> sizes) {
         chosen = d;
       }
     }
-    index.dataset.push_back(int16_t(chosen));
-    index.sample.push_back(taken[chosen]++);
+    memory->dataset.span()[size_t(k)] = int16_t(chosen);
+    memory->sample.span()[size_t(k)] = taken[chosen]++;
   }
-  return index;
+  return index_in(memory);
 }
 
 BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> datasets,
                                BlendIndex index)
     : datasets_(std::move(datasets)), index_(std::move(index)) {
-  std::vector<int64_t> needed(datasets_.size());
-  for (size_t i = 0; i < index_.dataset.size(); ++i) {
-    int64_t& most = needed[size_t(index_.dataset[i])];
-    most = std::max(most, index_.sample[i] + 1);
-  }
+  PHX_ASSERT(index_.taken.size() == datasets_.size(), "an index of ", index_.taken.size(),
+             " datasets for ", datasets_.size());
   for (size_t d = 0; d < datasets_.size(); ++d)
-    PHX_CHECK(needed[d] <= datasets_[d]->num_samples(), "the blend takes ", needed[d],
+    PHX_CHECK(index_.taken[d] <= datasets_[d]->num_samples(), "the blend takes ", index_.taken[d],
               " samples of dataset ", d, ", which was made for ", *datasets_[d]->num_samples(),
               ": ", datasets_[d]->description(),
               "\n  hint: a larger --mid-level-dataset-surplus makes each a little longer");
@@ -145,7 +160,12 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> 
 void BlendedDataset::sample(int64_t index, Sample& out) const {
   PHX_CHECK(index >= 0 && index < int64_t(index_.dataset.size()), "sample ", index,
             " of a blend of ", index_.dataset.size());
-  datasets_[size_t(index_.dataset[size_t(index)])]->sample(index_.sample[size_t(index)], out);
+  const auto dataset = size_t(index_.dataset[size_t(index)]);
+  const int64_t sample = index_.sample[size_t(index)];
+  PHX_CHECK(dataset < datasets_.size() && sample >= 0 && sample < index_.taken[dataset],
+            "the index of a blend says sample ", sample, " of dataset ", dataset,
+            "\n  hint: remove the cached index: it was changed");
+  datasets_[dataset]->sample(sample, out);
 }
 
 std::string BlendedDataset::description() const {

@@ -31,9 +31,12 @@ struct BlendSizes {
 };
 BlendSizes blend_sizes(std::span<const double> weights, int64_t num_samples, double surplus);
 
+// In memory of its own or in a mapped file.
 struct BlendIndex {
-  std::vector<int16_t> dataset;  // [n]
-  std::vector<int64_t> sample;   // [n]: in that dataset
+  std::span<const int16_t> dataset;         // [n]
+  std::span<const int64_t> sample;          // [n]: in that dataset
+  std::span<const int64_t> taken;           // [datasets]: samples of each
+  std::shared_ptr<const void> memory = {};  // holds the three
 };
 // Every place goes to the dataset that is furthest behind its weight.
 BlendIndex blend_index(std::span<const double> weights, int64_t num_samples);

@@ -5,6 +5,7 @@
 #include <future>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -74,6 +75,16 @@ Source make_one(const DataConfig& config, const std::shared_ptr<const IndexedDat
               pair->prefix().native()));
 }
 
+// Smaller ones are made faster than a file is written.
+constexpr int64_t kBlendWorthKeeping = 1 << 22;  // samples times datasets
+
+template <class Build>
+BlendIndex cached_blend(const DataConfig& config, const Path& first_prefix, const std::string& key,
+                        int64_t work, Build&& build) {
+  if (work < kBlendWorthKeeping) return build();
+  return IndexCache(cache_folder(config, first_prefix)).get(key, build);
+}
+
 // f(i) for i < count, on several threads if there are several; the first error is thrown.
 template <class F>
 void for_each_dataset(size_t count, F&& f) {
@@ -111,23 +122,28 @@ Source blend_split(const DataConfig& config, const BlendSpec& blend,
               "\n  hint: a larger share of --split, or another blend");
     return nullptr;
   }
-  if (weighted) {
-    int64_t length = 0;
-    for (const int64_t used : sizes.used) length += used;
-    return std::make_shared<BlendedDataset>(std::move(datasets),
-                                            blend_index(blend.weights, length));
-  }
+  const auto count = int64_t(datasets.size());
+  const auto blended = [&](std::span<const double> weights, int64_t length) {
+    return std::make_shared<BlendedDataset>(
+        std::move(datasets),
+        cached_blend(config, pairs[0]->prefix(), blend_key(weights, length), length * count,
+                     [&] { return blend_index(weights, length); }));
+  };
+  if (weighted)
+    return blended(blend.weights,
+                   std::accumulate(sizes.used.begin(), sizes.used.end(), int64_t{0}));
   std::vector<int64_t> lengths;
   for (const Source& dataset : datasets) lengths.push_back(*dataset->num_samples());
-  int64_t all = 0;
-  for (const int64_t length : lengths) all += length;
+  const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   if (!wanted)
-    return std::make_shared<BlendedDataset>(std::move(datasets), exhaustive_blend_index(lengths));
+    return std::make_shared<BlendedDataset>(
+        std::move(datasets),
+        cached_blend(config, pairs[0]->prefix(), exhaustive_blend_key(lengths), all * count,
+                     [&] { return exhaustive_blend_index(lengths); }));
   std::vector<double> weights(lengths.begin(), lengths.end());
   const double sum = numpy_sum(weights);
   for (double& weight : weights) weight /= sum;
-  return std::make_shared<BlendedDataset>(std::move(datasets),
-                                          blend_index(weights, std::min(*wanted, all)));
+  return blended(weights, std::min(*wanted, all));
 }
 
 std::vector<std::shared_ptr<const IndexedDataset>> open_pairs(const BlendSpec& blend) {

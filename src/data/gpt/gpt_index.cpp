@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/math.h"
 #include "core/thread_pool.h"
-#include "data/gpt/big_array.h"
+#include "data/big_array.h"
 #include "data/numpy_random.h"
 
 namespace phx {

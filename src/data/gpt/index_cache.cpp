@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -19,25 +21,78 @@
 namespace phx {
 namespace {
 
-constexpr uint64_t kMagic = 0x3158444958485000u;  // changes with the layout of the file
+constexpr uint64_t kMagic = 0x3258444958485000u;  // changes with the layout of the file
 constexpr int64_t kAlign = 64;
+constexpr size_t kMostArrays = 5;
 
+// The file is this, the key, and the arrays.
 struct Header {
   uint64_t magic = kMagic;
   int64_t file_bytes = 0;
   int64_t key_bytes = 0;
-  int64_t num_documents = 0;
-  int64_t num_samples = 0;
-  int64_t start_size = 4;    // bytes a number of the starts
-  int64_t shuffle_size = 4;  // bytes a number of the shuffle
+  std::array<int64_t, kMostArrays> array_bytes = {};  // of each array; 0: it is not there
 
-  int64_t documents_at() const { return round_up(int64_t{sizeof(Header)} + key_bytes, kAlign); }
-  int64_t starts_at() const { return round_up(documents_at() + 4 * num_documents, kAlign); }
-  int64_t shuffle_at() const {
-    return round_up(starts_at() + 2 * (num_samples + 1) * start_size, kAlign);
+  // f(i, offset) for every array that is there; where the file ends.
+  template <class F>
+  int64_t each_array(F&& f) const {
+    int64_t at = int64_t{sizeof(Header)} + key_bytes;
+    for (size_t i = 0; i < kMostArrays; ++i) {
+      if (array_bytes[i] == 0) continue;
+      at = round_up(at, kAlign);
+      f(i, at);
+      at += array_bytes[i];
+    }
+    return at;
   }
-  int64_t end() const { return shuffle_at() + num_samples * shuffle_size; }
+  int64_t end() const {
+    return each_array([](size_t, int64_t) {});
+  }
 };
+
+using Arrays = std::array<std::span<const std::byte>, kMostArrays>;
+
+template <class T>
+std::span<const T> numbers(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+Arrays arrays_of(const GptIndex& index) {
+  const GptIndex::Arrays arrays = index.arrays();
+  return {std::as_bytes(arrays.documents), std::as_bytes(arrays.starts),
+          std::as_bytes(arrays.wide_starts), std::as_bytes(arrays.shuffle),
+          std::as_bytes(arrays.wide_shuffle)};
+}
+
+Arrays arrays_of(const BlendIndex& index) {
+  return {std::as_bytes(index.dataset), std::as_bytes(index.sample), std::as_bytes(index.taken)};
+}
+
+// None if these are no arrays of such an index.
+template <class Index>
+std::optional<Index> index_over(const Arrays& arrays, std::shared_ptr<const void> memory);
+
+template <>
+std::optional<GptIndex> index_over(const Arrays& arrays, std::shared_ptr<const void> memory) {
+  const GptIndex::Arrays parts{.documents = numbers<int32_t>(arrays[0]),
+                               .starts = numbers<int32_t>(arrays[1]),
+                               .wide_starts = numbers<int64_t>(arrays[2]),
+                               .shuffle = numbers<uint32_t>(arrays[3]),
+                               .wide_shuffle = numbers<int64_t>(arrays[4])};
+  const bool one_of_each = parts.starts.empty() != parts.wide_starts.empty() &&
+                           parts.shuffle.empty() != parts.wide_shuffle.empty();
+  const size_t starts = parts.starts.size() + parts.wide_starts.size();
+  const size_t samples = parts.shuffle.size() + parts.wide_shuffle.size();
+  if (parts.documents.empty() || !one_of_each || starts != 2 * (samples + 1)) return std::nullopt;
+  return GptIndex(parts, std::move(memory));
+}
+
+template <>
+std::optional<BlendIndex> index_over(const Arrays& arrays, std::shared_ptr<const void> memory) {
+  const BlendIndex index{numbers<int16_t>(arrays[0]), numbers<int64_t>(arrays[1]),
+                         numbers<int64_t>(arrays[2]), std::move(memory)};
+  if (index.dataset.empty() || index.dataset.size() != index.sample.size()) return std::nullopt;
+  return index;
+}
 
 uint64_t hash_bytes(uint64_t hash, std::span<const std::byte> bytes) {
   size_t at = 0;
@@ -70,18 +125,13 @@ std::string state_of(const MappedFile& file) {
                      info.st_mtim.tv_sec, info.st_mtim.tv_nsec, content_hash(file));
 }
 
-template <class T>
-std::span<const T> array_at(const MappedFile& file, int64_t at, int64_t count) {
-  return {reinterpret_cast<const T*>(file.data() + at), size_t(count)};
-}
-
 bool sane(const Header& header, int64_t file_bytes, const std::string& key) {
   constexpr int64_t kMost = int64_t{1} << 56;
   return header.magic == kMagic && header.file_bytes == file_bytes &&
-         header.key_bytes == int64_t(key.size()) && header.num_documents > 0 &&
-         header.num_documents < kMost && header.num_samples > 0 && header.num_samples < kMost &&
-         (header.start_size == 4 || header.start_size == 8) &&
-         (header.shuffle_size == 4 || header.shuffle_size == 8) && header.end() == file_bytes;
+         header.key_bytes == int64_t(key.size()) &&
+         std::ranges::all_of(header.array_bytes,
+                             [](int64_t bytes) { return bytes >= 0 && bytes < kMost; }) &&
+         header.end() == file_bytes;
 }
 
 void write_at(AtomicFile& file, int64_t at, std::span<const std::byte> bytes) {
@@ -101,67 +151,76 @@ std::string index_key(const IndexedDataset& dataset, const GptIndexRequest& requ
       request.num_samples ? std::to_string(*request.num_samples) : "of one epoch", request.seed);
 }
 
-Path IndexCache::file_of(const std::string& key) const {
-  const uint64_t low = hash_bytes(1, as_bytes(key)), high = hash_bytes(2, as_bytes(key));
-  return folder_ / fmt::format("{:016x}{:016x}.gpt_index", high, low);
+std::string blend_key(std::span<const double> weights, int64_t num_samples) {
+  std::string key = fmt::format("blend index 1\nsamples: {}\n", num_samples);
+  for (const double weight : weights) key += fmt::format("{:a}\n", weight);
+  return key;
 }
 
-std::optional<GptIndex> IndexCache::open(const std::string& key) const {
+std::string exhaustive_blend_key(std::span<const int64_t> sizes) {
+  std::string key = "exhaustive blend index 1\n";
+  for (const int64_t size : sizes) key += fmt::format("{}\n", size);
+  return key;
+}
+
+Path IndexCache::file_of(const std::string& key) const {
+  const uint64_t low = hash_bytes(1, as_bytes(key)), high = hash_bytes(2, as_bytes(key));
+  return folder_ / fmt::format("{:016x}{:016x}.index", high, low);
+}
+
+template <class Index>
+std::optional<Index> IndexCache::open(const std::string& key) const {
   const Path path = file_of(key);
   std::error_code code;
   if (!std::filesystem::exists(path, code)) return std::nullopt;
   const auto file = std::make_shared<MappedFile>(path);
+  std::optional<Index> index;
   Header header;
-  const auto useless = [&] {
-    log_warning(path.native() + " is no index that could be used; it is made anew");
-    return std::nullopt;
-  };
-  if (file->size() < int64_t{sizeof header}) return useless();
-  std::memcpy(&header, file->data(), sizeof header);
-  if (!sane(header, file->size(), key)) return useless();
-  if (std::memcmp(file->data() + sizeof header, key.data(), key.size()) != 0) return useless();
-  const int64_t starts = 2 * (header.num_samples + 1);
-  GptIndex::Arrays arrays;
-  arrays.documents = array_at<int32_t>(*file, header.documents_at(), header.num_documents);
-  if (header.start_size == 4)
-    arrays.starts = array_at<int32_t>(*file, header.starts_at(), starts);
-  else
-    arrays.wide_starts = array_at<int64_t>(*file, header.starts_at(), starts);
-  if (header.shuffle_size == 4)
-    arrays.shuffle = array_at<uint32_t>(*file, header.shuffle_at(), header.num_samples);
-  else
-    arrays.wide_shuffle = array_at<int64_t>(*file, header.shuffle_at(), header.num_samples);
-  return GptIndex(arrays, file);
+  if (file->size() >= int64_t{sizeof header}) {
+    std::memcpy(&header, file->data(), sizeof header);
+    if (sane(header, file->size(), key) &&
+        std::memcmp(file->data() + sizeof header, key.data(), key.size()) == 0) {
+      Arrays arrays;
+      header.each_array([&](size_t i, int64_t at) {
+        arrays[i] = file->bytes().subspan(size_t(at), size_t(header.array_bytes[i]));
+      });
+      index = index_over<Index>(arrays, file);
+    }
+  }
+  if (!index) log_warning(path.native() + " is no index that could be used; it is made anew");
+  return index;
 }
 
-void IndexCache::save(const std::string& key, const GptIndex& index) const {
-  const GptIndex::Arrays arrays = index.arrays();
+template <class Index>
+void IndexCache::save(const std::string& key, const Index& index) const {
+  const Arrays arrays = arrays_of(index);
   Header header;
   header.key_bytes = int64_t(key.size());
-  header.num_documents = index.num_documents();
-  header.num_samples = index.num_samples();
-  header.start_size = arrays.wide_starts.empty() ? 4 : 8;
-  header.shuffle_size = arrays.wide_shuffle.empty() ? 4 : 8;
+  for (size_t i = 0; i < kMostArrays; ++i) header.array_bytes[i] = int64_t(arrays[i].size());
   header.file_bytes = header.end();
   make_folder(folder_);
   AtomicFile file(file_of(key));
   file.write(std::as_bytes(std::span(&header, 1)));
   file.write(key);
-  write_at(file, header.documents_at(), std::as_bytes(arrays.documents));
-  write_at(file, header.starts_at(), std::as_bytes(arrays.starts));
-  file.write(std::as_bytes(arrays.wide_starts));
-  write_at(file, header.shuffle_at(), std::as_bytes(arrays.shuffle));
-  file.write(std::as_bytes(arrays.wide_shuffle));
+  header.each_array([&](size_t i, int64_t at) { write_at(file, at, arrays[i]); });
   file.commit();
 }
 
-void IndexCache::keep(const std::string& key, const GptIndex& index) const {
+template <class Index>
+void IndexCache::keep(const std::string& key, const Index& index) const {
   try {
     save(key, index);
   } catch (const Error& error) {
     log_warning(str_cat("the sample index is not kept: ", error.what()));
   }
 }
+
+template std::optional<GptIndex> IndexCache::open(const std::string&) const;
+template std::optional<BlendIndex> IndexCache::open(const std::string&) const;
+template void IndexCache::save(const std::string&, const GptIndex&) const;
+template void IndexCache::save(const std::string&, const BlendIndex&) const;
+template void IndexCache::keep(const std::string&, const GptIndex&) const;
+template void IndexCache::keep(const std::string&, const BlendIndex&) const;
 
 IndexCache::Lock::Lock(const IndexCache& cache, const std::string& key)
     : path_(cache.file_of(key)) {

@@ -6,8 +6,10 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "base/file.h"
+#include "data/gpt/blend.h"
 #include "data/gpt/gpt_index.h"
 #include "data/indexed/indexed_dataset.h"
 
@@ -16,7 +18,11 @@ namespace phx {
 // The hash is over the head, the tail and some pages between, of both files: enough to tell other
 // content of the same size and time apart, and read in a moment.
 std::string index_key(const IndexedDataset& dataset, const GptIndexRequest& request);
+// A blend's index follows from its weights and length, or from the sizes of its datasets, alone.
+std::string blend_key(std::span<const double> weights, int64_t num_samples);
+std::string exhaustive_blend_key(std::span<const int64_t> sizes);
 
+// Index is GptIndex or BlendIndex.
 class IndexCache {
  public:
   explicit IndexCache(const Path& folder) : folder_(folder) {}
@@ -24,12 +30,12 @@ class IndexCache {
   // The index of this key, or what `build` makes, which is then kept. While one process builds, the
   // others wait and then find it. A file is complete or not there at all. If the folder cannot be
   // written to, there is a warning and the index stays in memory.
-  template <class Build>
-  GptIndex get(const std::string& key, Build&& build) const {
-    if (std::optional<GptIndex> found = open(key)) return *found;
+  template <class Build, class Index = std::invoke_result_t<Build>>
+  Index get(const std::string& key, Build&& build) const {
+    if (std::optional<Index> found = open<Index>(key)) return *found;
     const Lock lock(*this, key);
-    if (std::optional<GptIndex> found = open(key)) return *found;
-    const GptIndex index = build();
+    if (std::optional<Index> found = open<Index>(key)) return *found;
+    const Index index = build();
     if (lock.held()) keep(key, index);
     return index;
   }
@@ -37,8 +43,10 @@ class IndexCache {
   Path file_of(const std::string& key) const;
   // None if there is no such file, or what is there is no index of this key; the latter is warned
   // of.
-  std::optional<GptIndex> open(const std::string& key) const;
-  void save(const std::string& key, const GptIndex& index) const;  // throws if it cannot
+  template <class Index>
+  std::optional<Index> open(const std::string& key) const;
+  template <class Index>
+  void save(const std::string& key, const Index& index) const;  // throws if it cannot
 
  private:
   // One process at a time builds an index.
@@ -54,9 +62,17 @@ class IndexCache {
     Path path_;
     FileHandle file_;
   };
-  void keep(const std::string& key, const GptIndex& index) const;  // warns if it cannot
+  template <class Index>
+  void keep(const std::string& key, const Index& index) const;  // warns if it cannot
 
   Path folder_;
 };
+
+extern template std::optional<GptIndex> IndexCache::open(const std::string&) const;
+extern template std::optional<BlendIndex> IndexCache::open(const std::string&) const;
+extern template void IndexCache::save(const std::string&, const GptIndex&) const;
+extern template void IndexCache::save(const std::string&, const BlendIndex&) const;
+extern template void IndexCache::keep(const std::string&, const GptIndex&) const;
+extern template void IndexCache::keep(const std::string&, const BlendIndex&) const;
 
 }  // namespace phx

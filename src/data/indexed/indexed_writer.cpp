@@ -24,14 +24,19 @@ std::span<const std::byte> bytes_of(const T& value) {
 
 Path folder_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
 
-FileHandle nameless_file(const Path& beside) {
-  const Path folder = folder_of(beside);
+// The process id keeps two that write the same pair apart.
+Path beside(const Path& file, const char* what) {
+  return Path(str_cat(file.native(), ".", what, ".", ::getpid()));
+}
+
+FileHandle nameless_file(const Path& prefix) {
+  const Path folder = folder_of(prefix);
   FileHandle file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file.is_open()) return file;
   // Not every file system has nameless files: one that is unlinked at once is as good.
-  std::string name = beside.native() + ".spill.XXXXXX";
+  std::string name = prefix.native() + ".spill.XXXXXX";
   file = FileHandle(::mkstemp(name.data()));
-  if (!file.is_open()) throw_file_error("create", beside, errno);
+  if (!file.is_open()) throw_file_error("create", prefix, errno);
   ::unlink(name.c_str());
   return file;
 }
@@ -107,13 +112,20 @@ void append_tokens(std::span<const int32_t> tokens, TokenCode code, std::vector<
   throw_error(str_cat("tokens cannot be written as ", name_of_code(code), ": they are integers"));
 }
 
-IndexedWriter::IndexedWriter(const Path& prefix, TokenCode code)
+IndexedWriter::IndexedWriter(const Path& prefix, TokenCode code, Disk& disk)
     : prefix_(prefix),
       code_(code),
-      bin_(bin_file(prefix)),
-      idx_(idx_file(prefix)),
+      disk_(disk),
+      staged_bin_{beside(bin_file(prefix), "new"), disk},
+      staged_idx_{beside(idx_file(prefix), "new"), disk},
+      bin_(staged_bin_.path, disk),
+      idx_(staged_idx_.path, disk),
       lengths_(prefix),
-      documents_(prefix) {}
+      documents_(prefix) {
+  for (const Path& file : {bin_file(prefix), idx_file(prefix)})
+    if (std::error_code code; std::filesystem::is_directory(file, code))
+      throw_file_error("write", file, EISDIR);
+}
 
 void IndexedWriter::add_sequence(std::span<const int32_t> tokens) {
   PHX_CHECK(tokens.size() <= size_t(std::numeric_limits<int32_t>::max()), prefix_.native(),
@@ -159,6 +171,14 @@ void IndexedWriter::add_dataset(const IndexedDataset& dataset) {
 }
 
 void IndexedWriter::commit() {
+  write_index();
+  // What takes space or time is done before the old pair is touched.
+  bin_.commit();
+  idx_.commit();
+  publish();
+}
+
+void IndexedWriter::write_index() {
   constexpr char kMagic[] = "MMIDIDX\0";  // the literal's own end is the second NUL
   static_assert(sizeof kMagic == 9);
   const uint64_t version = 1, sequences = uint64_t(num_sequences_),
@@ -187,17 +207,36 @@ void IndexedWriter::commit() {
   const int64_t first = 0;
   idx_.write(bytes_of(first));
   documents_.read_back([&](std::span<const std::byte> piece) { idx_.write(piece); });
+}
 
-  // An older index must not stand beside newer tokens, not even for a moment.
-  if (::unlink(idx_file(prefix_).c_str()) != 0 && errno != ENOENT)
-    throw_file_error("replace", idx_file(prefix_), errno);
-  bin_.commit();
+// Names change one at a time, and each is on disk before the next one changes: the old index
+// leaves, the tokens are replaced, the new index comes.
+void IndexedWriter::publish() const {
+  const Path bin = bin_file(prefix_), idx = idx_file(prefix_), folder = folder_of(prefix_);
+  const Path old = beside(idx, "old");
+  const auto rename = [&](const Path& from, const Path& to) {
+    if (disk_.rename(from.c_str(), to.c_str()) != 0) throw_file_error("replace", to, errno);
+  };
+  const bool replaces = disk_.rename(idx.c_str(), old.c_str()) == 0;
+  if (!replaces && errno != ENOENT) throw_file_error("replace", idx, errno);
+  bool tokens_replaced = false;
   try {
-    idx_.commit();
+    if (replaces) sync_folder(folder, disk_);
+    rename(staged_bin_.path, bin);
+    tokens_replaced = true;
+    sync_folder(folder, disk_);
+    rename(staged_idx_.path, idx);
   } catch (...) {
-    ::unlink(bin_file(prefix_).c_str());  // tokens without an index are nobody's
+    if (tokens_replaced) {
+      disk_.remove(bin.c_str());  // tokens without an index are nobody's
+      disk_.remove(old.c_str());
+    } else if (replaces) {
+      disk_.rename(old.c_str(), idx.c_str());  // if that fails, too, it stays under its other name
+    }
     throw;
   }
+  sync_folder(folder, disk_);
+  if (replaces) disk_.remove(old.c_str());
 }
 
 void merge_datasets(std::span<const Path> inputs, const Path& output) {

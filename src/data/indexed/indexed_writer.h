@@ -1,6 +1,8 @@
-// Writes a pair PREFIX.bin, PREFIX.idx. Both appear under their names only when they are complete:
-// first the tokens, then the index, without which the tokens are no pair. Memory does not grow with
-// the number of sequences: lengths wait in a nameless file beside the output.
+// Writes a pair PREFIX.bin, PREFIX.idx. Both appear under their names only when they are complete
+// and on disk: first the tokens, then the index, without which the tokens are no pair. Whenever the
+// machine stops, there is the old pair, the new one, or tokens without an index, which are none; an
+// index never stands beside tokens that are not its own. Memory does not grow with the number of
+// sequences: lengths wait in a nameless file beside the output.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +47,7 @@ class SpillFile {
 
 class IndexedWriter {
  public:
-  IndexedWriter(const Path& prefix, TokenCode code);
+  IndexedWriter(const Path& prefix, TokenCode code, Disk& disk = Disk::real());
 
   // One sequence, checked against the type; end_document() after the last of a document.
   void add_sequence(std::span<const int32_t> tokens);
@@ -57,6 +59,7 @@ class IndexedWriter {
   // All of a pair of the same type.
   void add_dataset(const IndexedDataset& dataset);
 
+  // Puts the pair in place. If that fails, an older pair stays as long as its tokens are there.
   void commit();
 
   int64_t num_sequences() const { return num_sequences_; }
@@ -64,8 +67,20 @@ class IndexedWriter {
   int64_t num_tokens() const { return bin_.size() / size_of_code(code_); }
 
  private:
+  void write_index();
+  void publish() const;
+
+  // A complete file under a name that nobody reads; it goes away if it was not renamed.
+  struct Staged {
+    Path path;
+    Disk& disk;
+    ~Staged() { disk.remove(path.c_str()); }
+  };
+
   Path prefix_;
   TokenCode code_;
+  Disk& disk_;
+  Staged staged_bin_, staged_idx_;
   AtomicFile bin_, idx_;
   SpillFile lengths_, documents_;  // i32 of each sequence; i64: where each document ends
   int64_t num_sequences_ = 0, num_documents_ = 0;

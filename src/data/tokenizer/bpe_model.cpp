@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstring>
 #include <span>
 
 #include "base/error.h"
@@ -11,10 +12,12 @@
 namespace phx {
 namespace {
 
-constexpr size_t kCacheBits = 14, kLongCacheBits = 13;  // 16,384 and 8,192 words: 1 MiB a thread
-constexpr size_t kBatch = 32;     // words that are cut before the first is looked up
-constexpr size_t kLongWord = 64;  // symbols; from here on a heap is faster than a scan
+constexpr size_t kLongCacheBits = 15;  // 32,768 words: 2 MiB a thread, beside 4 MiB of short ones
+constexpr size_t kBatch = 32;          // words that are cut before the first is looked up
+constexpr size_t kShortWord = 16;      // symbols of a word that is merged in registers
+constexpr size_t kLongWord = 64;       // symbols; from here on a heap is faster than a scan
 constexpr uint32_t kTabledCodes = 0x10000;
+constexpr uint32_t kLowRanks = 8192;  // in 256 KiB: a part of a core's own cache
 
 uint64_t next_identity() {
   static std::atomic<uint64_t> last{0};
@@ -23,20 +26,51 @@ uint64_t next_identity() {
 
 }  // namespace
 
-void MergeTable::reserve(size_t pairs) {
-  const size_t size = std::bit_ceil(pairs * 2 + 2);
-  slots_.assign(size, kEmpty);
-  shift_ = 64 - std::countr_zero(size);
+void MergeTable::Slots::reserve(size_t pairs, size_t slots_a_pair) {
+  const size_t size = std::bit_ceil(pairs * slots_a_pair + 2);
+  slots = BigArray<uint64_t>(static_cast<int64_t>(size));
+  std::fill(slots.span().begin(), slots.span().end(), kEmpty);
+  shift = 64 - std::countr_zero(size);
 }
 
-void MergeTable::add(int32_t left, int32_t right, uint32_t rank, int32_t merged) {
-  PHX_CHECK(rank < kMaxRanks, "a BPE should have fewer than ", kMaxRanks, " merges");
-  const uint64_t key = uint64_t(uint32_t(left)) << 21 | uint32_t(right);
-  size_t at = (key * 0x9E3779B97F4A7C15u) >> shift_;
-  while (slots_[at] != kEmpty && slots_[at] >> 22 != key) at = (at + 1) & (slots_.size() - 1);
-  slots_[at] = key << 22 | rank;
-  if (merged_.size() <= rank) merged_.resize(rank + 1);
-  merged_[rank] = merged;
+void MergeTable::Slots::add(uint64_t key, uint64_t hash, uint32_t rank) {
+  const std::span<uint64_t> all = slots.span();
+  size_t at = hash >> shift;
+  while (all[at] != kEmpty) at = (at + 1) & (all.size() - 1);
+  all[at] = key << 22 | rank;
+}
+
+void MergeTable::build(std::span<const BpeMerge> merges) {
+  size_t num_low = 0;
+  for (const BpeMerge& merge : merges) {
+    PHX_CHECK(merge.rank < kMaxRanks, "a BPE should have fewer than ", kMaxRanks, " merges");
+    num_low += merge.rank < kLowRanks;
+    if (merged_.size() <= merge.rank) merged_.resize(merge.rank + 1);
+    merged_[merge.rank] = merge.merged;
+  }
+  first_merged_ = merges.empty() ? 0 : merges[0].merged - static_cast<int32_t>(merges[0].rank);
+  const auto in_order = [&](const BpeMerge& merge) {
+    return merge.merged == first_merged_ + static_cast<int32_t>(merge.rank);
+  };
+  if (std::all_of(merges.begin(), merges.end(), in_order)) merged_ = {};
+  low_.reserve(num_low, 4);
+  high_.reserve(merges.size() - num_low, 2);
+  const size_t bits = std::bit_ceil(std::max<size_t>(64, 8 * (merges.size() - num_low)));
+  filter_ = BigArray<uint64_t>(static_cast<int64_t>(bits / 64));
+  filter_shift_ = 64 - std::countr_zero(bits);
+  for (size_t i = merges.size(); i-- > 0;) {
+    const BpeMerge& merge = merges[i];
+    if (rank(merge.left, merge.right) != kNone) continue;
+    const uint64_t key = uint64_t(uint32_t(merge.left)) << 21 | uint32_t(merge.right);
+    const uint64_t hash = key * 0x9E3779B97F4A7C15u;
+    if (merge.rank < kLowRanks) {
+      low_.add(key, hash, merge.rank);
+    } else {
+      high_.add(key, hash, merge.rank);
+      const size_t bit = hash >> filter_shift_;
+      filter_.span()[bit / 64] |= uint64_t{1} << bit % 64;
+    }
+  }
 }
 
 // Words that a thread has met. Those that are longer or become more tokens than a WordSlot holds
@@ -52,42 +86,47 @@ struct BpeModel::Cache {
   static_assert(sizeof(LongSlot) == 64);
 
   uint64_t owner = 0;
-  std::vector<WordSlot> slots = std::vector<WordSlot>(size_t{1} << kCacheBits);
-  std::vector<LongSlot> long_slots = std::vector<LongSlot>(size_t{1} << kLongCacheBits);
+  WordCache words;
+  BigArray<LongSlot> long_slots{int64_t{1} << kLongCacheBits};
 
-  WordSlot& at(uint64_t hash) { return slots[hash >> (64 - kCacheBits)]; }
-  LongSlot& long_at(std::string_view word) {
-    return long_slots[std::hash<std::string_view>()(word) >> (64 - kLongCacheBits)];
+  LongSlot& long_at(const Pending& pending) {
+    const uint64_t hash = pending.word.size() <= kMaxShortWord
+                              ? pending.hash
+                              : std::hash<std::string_view>()(pending.word);
+    return long_slots.span()[hash >> (64 - kLongCacheBits)];
   }
   void clear() {
-    std::fill(slots.begin(), slots.end(), WordSlot{});
-    std::fill(long_slots.begin(), long_slots.end(), LongSlot{});
+    words.clear();
+    std::fill(long_slots.span().begin(), long_slots.span().end(), LongSlot{});
   }
 };
 
-// Collects ids so that a word costs no check of the vector's capacity.
+// Collects ids, so that a word costs no check of the vector's capacity.
 class BpeModel::Output {
  public:
   explicit Output(std::vector<int32_t>& ids) : ids_(ids) {}
   ~Output() { flush(); }
 
-  void put(const WordSlot& slot) {  // all three are written: cheaper than a loop over the count
-    std::copy_n(slot.ids, WordSlot::kMaxTokens, buffer_ + size_);
-    size_ += static_cast<size_t>(slot.count);
-    if (size_ > kSize - WordSlot::kMaxTokens) flush();
+  // From here on `words` slots may be put.
+  void make_room(size_t words) {
+    if (size_ + words * kStep > kSize) flush();
   }
-  void put(std::span<const int32_t> tokens) {
-    if (size_ + tokens.size() > kSize - WordSlot::kMaxTokens) flush();
-    if (tokens.size() > kSize - WordSlot::kMaxTokens) {
+  void put(const WordSlot& slot) {  // all of them: cheaper than a loop over the count
+    std::memcpy(buffer_ + size_, slot.ids, sizeof slot.ids);
+    size_ += slot.count();
+  }
+  void put(std::span<const int32_t> tokens) {  // takes no room from slots that follow
+    if (tokens.size() > kStep) {
+      flush();
       ids_.insert(ids_.end(), tokens.begin(), tokens.end());
-      return;
+    } else {
+      std::copy(tokens.begin(), tokens.end(), buffer_ + size_);
+      size_ += tokens.size();
     }
-    std::copy(tokens.begin(), tokens.end(), buffer_ + size_);
-    size_ += tokens.size();
   }
 
  private:
-  static constexpr size_t kSize = 1024;
+  static constexpr size_t kSize = 1024, kStep = WordSlot::kMaxTokens;
 
   void flush() {
     ids_.insert(ids_.end(), buffer_, buffer_ + size_);
@@ -113,10 +152,7 @@ BpeModel::BpeModel(Vocabulary spelling, Vocabulary keys, const std::vector<Merge
         keys_.find(options_.bytes ? std::string_view(&raw, 1) : std::string_view(name))
             .value_or(-1);
   }
-  merges_.reserve(merges.size());
-  for (const Merge& merge : merges) {
-    merges_.add(merge.left, merge.right, merge.rank, merge.merged);
-  }
+  merges_.build(merges);
   if (options_.bytes) {
     byte_ranks_.assign(size_t{256} * 256, MergeTable::kNone);
     for (size_t pair = 0; pair < byte_ranks_.size(); ++pair) {
@@ -170,43 +206,39 @@ BpeModel::Cache* BpeModel::cache() const {
   return &cache;
 }
 
-inline void BpeModel::put_word(const Pending& pending, Cache* cache, Output& out) const {
-  if (pending.word.size() > kMaxShortWord) return put_rare_word(pending, cache, out);
-  if (cache != nullptr) {
-    const WordSlot& cached = cache->at(pending.hash);
-    if (cached.word == pending.key) return out.put(cached);
-  }
-  if (const WordSlot* known = short_words_.find(pending.key, pending.hash)) {
-    if (cache != nullptr) cache->at(pending.hash) = *known;
-    return out.put(*known);
-  }
-  put_rare_word(pending, cache, out);
-}
-
-void BpeModel::put_rare_word(const Pending& pending, Cache* cache, Output& out) const {
+// A word that is not where it should be.
+void BpeModel::put_word(const Pending& pending, Cache* cache, Output& out) const {
   const std::string_view word = pending.word;
-  if (word.size() > kMaxShortWord) {
-    const auto id = keys_.find(word);
-    if (id && long_words_[static_cast<size_t>(*id)]) return out.put(std::span(&*id, 1));
+  const bool is_short = word.size() <= kMaxShortWord;
+  if (is_short && cache != nullptr) {
+    if (const WordSlot* met = cache->words.find_second(pending.key, pending.hash))
+      return out.put(*met);
   }
   Cache::LongSlot* slot = nullptr;
   if (cache != nullptr && word.size() <= Cache::LongSlot::kMaxBytes) {
-    slot = &cache->long_at(word);
-    if (std::string_view(slot->word, slot->size) == word) {
+    slot = &cache->long_at(pending);
+    if (std::string_view(slot->word, slot->size) == word)
       return out.put(std::span(slot->ids, static_cast<size_t>(slot->count)));
+  }
+  if (is_short) {
+    if (const WordSlot* known = short_words_.find(pending.key, pending.hash)) {
+      if (cache != nullptr) cache->words.add(*known, pending.hash);
+      return out.put(*known);
     }
   }
   thread_local std::vector<int32_t> symbols;
   symbols.clear();
-  split(word, symbols);
-  merge(symbols, word);
+  const auto id = is_short ? std::nullopt : keys_.find(word);
+  if (id && long_words_[static_cast<size_t>(*id)]) {
+    symbols.push_back(*id);
+  } else {
+    split(word, symbols);
+    merge(symbols, word);
+  }
   out.put(symbols);
   if (cache == nullptr) return;
-  if (word.size() <= kMaxShortWord && symbols.size() <= WordSlot::kMaxTokens) {
-    WordSlot& cached = cache->at(pending.hash);
-    cached.word = pending.key;
-    std::copy(symbols.begin(), symbols.end(), cached.ids);
-    cached.count = static_cast<int32_t>(symbols.size());
+  if (is_short && symbols.size() <= WordSlot::kMaxTokens) {
+    cache->words.add(WordSlot(pending.key, symbols.data(), symbols.size()), pending.hash);
   } else if (slot != nullptr && symbols.size() <= Cache::LongSlot::kMaxTokens) {
     std::copy(word.begin(), word.end(), slot->word);
     slot->size = static_cast<uint8_t>(word.size());
@@ -221,23 +253,36 @@ template <class NextWord>
 void BpeModel::put_all(const char* text_end, std::vector<int32_t>& ids,
                        NextWord&& next_word) const {
   Output out(ids);
-  Cache* const known = cache();
+  Cache* const met = cache();
   Pending batch[kBatch];
   for (bool more = true; more;) {
-    size_t count = 0;
-    while (count < kBatch && (more = next_word(batch[count].word))) {
-      Pending& pending = batch[count++];
-      const std::string_view word = pending.word;
-      if (word.size() > kMaxShortWord) continue;
-      pending.key = ShortWord::load(word.data(), word.size(), text_end);
-      pending.hash = pending.key.hash();
-      if (known != nullptr) {
-        __builtin_prefetch(&known->at(pending.hash));
+    Pending* end = batch;
+    for (; end != batch + kBatch; ++end) {
+      std::string_view word;
+      if (!(more = next_word(word))) break;
+      end->word = word;
+      if (word.size() > kMaxShortWord) {
+        end->key = ShortWord::none();
+        end->slot = short_words_.first_place(0);
+        continue;
+      }
+      const ShortWord key = ShortWord::load(word.data(), word.size(), text_end);
+      const uint64_t hash = key.hash();
+      const WordSlot* slot =
+          met != nullptr ? met->words.first_place(hash) : short_words_.first_place(hash);
+      __builtin_prefetch(slot);
+      end->slot = slot;
+      end->key = key;
+      end->hash = hash;
+    }
+    out.make_room(kBatch);
+    for (const Pending* pending = batch; pending != end; ++pending) {
+      if (pending->slot->holds(pending->key)) {
+        out.put(*pending->slot);
       } else {
-        short_words_.prefetch(pending.hash);
+        put_word(*pending, met, out);
       }
     }
-    for (size_t i = 0; i < count; ++i) put_word(batch[i], known, out);
   }
 }
 
@@ -330,16 +375,10 @@ void BpeModel::split_characters(std::string_view word, std::vector<int32_t>& sym
 void BpeModel::merge(std::vector<int32_t>& symbols, std::string_view word) const {
   size_t size = symbols.size();
   if (size < 2) return;
+  if (size <= kShortWord) return merge_short(symbols, word);
   if (size > kLongWord) return merge_long(symbols);
   uint32_t ranks[kLongWord];  // of the pair that begins at each symbol
-  if (options_.bytes && size == word.size()) {
-    for (size_t i = 0; i + 1 < size; ++i) {
-      ranks[i] = byte_ranks_[size_t{static_cast<uint8_t>(word[i])} * 256 +
-                             static_cast<uint8_t>(word[i + 1])];
-    }
-  } else {
-    for (size_t i = 0; i + 1 < size; ++i) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
-  }
+  for (size_t i = 0; i + 1 < size; ++i) ranks[i] = merges_.rank(symbols[i], symbols[i + 1]);
   while (size > 1) {
     size_t best = 0;
     for (size_t i = 1; i + 1 < size; ++i) {
@@ -354,6 +393,48 @@ void BpeModel::merge(std::vector<int32_t>& symbols, std::string_view word) const
     if (best > 0) ranks[best - 1] = merges_.rank(symbols[best - 1], symbols[best]);
   }
   symbols.resize(size);
+}
+
+// Symbols stay where they are, and a bit says which are left. A pair's rank and place are one
+// number, so that the smallest of all is the leftmost pair of the lowest rank: no branch depends on
+// where it is.
+void BpeModel::merge_short(std::vector<int32_t>& symbols, std::string_view word) const {
+  const size_t size = symbols.size();
+  uint32_t order[kShortWord];
+  int32_t left[kShortWord];
+  std::fill(order, order + kShortWord, MergeTable::kNone);
+  const auto placed = [](uint32_t rank, size_t at) {
+    return rank == MergeTable::kNone ? rank : rank << 4 | static_cast<uint32_t>(at);
+  };
+  std::copy(symbols.begin(), symbols.end(), left);
+  const bool bytes = options_.bytes && size == word.size();
+  for (size_t i = 0; i + 1 < size; ++i) {
+    order[i] = placed(bytes ? byte_ranks_[size_t{static_cast<uint8_t>(word[i])} * 256 +
+                                          static_cast<uint8_t>(word[i + 1])]
+                            : merges_.rank(left[i], left[i + 1]),
+                      i);
+  }
+  uint32_t there = (1u << size) - 1;
+  while (true) {
+    uint32_t best = MergeTable::kNone;
+#pragma omp simd reduction(min : best)
+    for (size_t i = 0; i < kShortWord; ++i) best = std::min(best, order[i]);
+    if (best == MergeTable::kNone) break;
+    const uint32_t at = best & 15;
+    const uint32_t behind = there & (~1u << at), rest = behind & (behind - 1);
+    left[at] = merges_.merged(best >> 4);
+    order[std::countr_zero(behind)] = MergeTable::kNone;
+    there ^= behind ^ rest;
+    order[at] = rest == 0 ? MergeTable::kNone
+                          : placed(merges_.rank(left[at], left[std::countr_zero(rest)]), at);
+    const uint32_t before = there & ((1u << at) - 1);
+    if (before != 0) {
+      const auto previous = static_cast<size_t>(31 - std::countl_zero(before));
+      order[previous] = placed(merges_.rank(left[previous], left[at]), previous);
+    }
+  }
+  symbols.clear();
+  for (; there != 0; there &= there - 1) symbols.push_back(left[std::countr_zero(there)]);
 }
 
 // A list of symbols and a heap of pairs by (rank, position); entries that a merge has overtaken are

@@ -246,6 +246,27 @@ class ByteLevel final : public PreTokenizer {
   bool prefix_, regex_, map_;
 };
 
+// Runs of one script. What goes with any script stays with what stands before it; at the beginning
+// of a piece, where nothing does, it is dropped, as the library does.
+class UnicodeScripts final : public PreTokenizer {
+ public:
+  void cut(Pieces& pieces) const override {
+    pieces.cut_each([](std::string_view text, auto&& emit) {
+      size_t begin = 0;
+      int last = 0;
+      for (size_t at = 0; at < text.size();) {
+        const size_t here = at;
+        const int script = script_of(next_code(text, at));
+        if (script == 0 || script == last) continue;
+        if (last != 0) emit(begin, here);
+        begin = here;
+        last = script;
+      }
+      if (last != 0) emit(begin, text.size());
+    });
+  }
+};
+
 // Pieces of so many characters.
 class FixedLength final : public PreTokenizer {
  public:
@@ -309,6 +330,8 @@ void add_stages(const Json& json, bool map, PreTokenizers& all) {
     if (delimiter.size() != 1) fields.refuse("a delimiter that is not one character");
     add(split_at(Behavior::removed,
                  [wanted = uint32_t{delimiter[0]}](uint32_t code) { return code == wanted; }));
+  } else if (kind == "UnicodeScripts") {
+    add(std::make_unique<UnicodeScripts>());
   } else if (kind == "FixedLength") {
     const int64_t length = fields.number("length", 5);
     if (length < 1) fields.refuse("a length below 1");

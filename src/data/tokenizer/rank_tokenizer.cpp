@@ -37,8 +37,8 @@ class RankTokenizer final : public Tokenizer {
               "\n  hint: add --vocab-size ", ranks.size() + options.specials.size());
     Vocabulary keys;
     for (size_t i = 0; i < count; ++i) {
-      PHX_CHECK(!ranks[i].empty() && !keys.find(ranks[i]), source, ": the token of rank ", i,
-                " is empty or there already");
+      if (ranks[i].empty()) continue;
+      PHX_CHECK(!keys.find(ranks[i]), source, ": the token of rank ", i, " is there already");
       keys.add(ranks[i], first + static_cast<int64_t>(i));
     }
     for (int byte = 0; byte < 256; ++byte) {
@@ -118,7 +118,9 @@ class RankTokenizer final : public Tokenizer {
 
   const std::string& token_bytes(int32_t id) const {
     PHX_CHECK(id >= 0 && id < size_, "token ", id, " is not in 0..", size_ - 1, " of ", source_);
-    return specials_.has(id) ? specials_.token(id) : model_->vocabulary().token(id);
+    if (specials_.has(id)) return specials_.token(id);
+    PHX_CHECK(model_->vocabulary().has(id), source_, " leaves token ", id, " out");
+    return model_->vocabulary().token(id);
   }
 
   std::string source_;
@@ -139,25 +141,33 @@ std::vector<std::string> ranks_of(const Json& list, const std::string& source) {
     PHX_CHECK(token.number("rank", -1) == static_cast<int64_t>(i), source, ": token ", i,
               " has the rank ", token.number("rank", -1), ", but ranks should count from 0");
     ranks.push_back(decode_base64(token.text("token_bytes")));
+    PHX_CHECK(!ranks.back().empty(), source, ": the token of rank ", i, " is empty");
   }
   return ranks;
 }
 
-// Lines of "base64 rank".
+// Lines of "base64 rank", with rising ranks. OpenAI's p50k_base leaves a rank out, where GPT-2 has
+// its end of text.
 std::vector<std::string> read_rank_lines(const std::string& text, const std::string& source) {
   std::vector<std::string> ranks;
+  size_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line(text.data() + begin, end - begin);
+    std::string_view line(text.data() + begin, end - begin);
     begin = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty()) continue;
-    const size_t space = line.find(' ');
+    const size_t space = std::min(line.find(' '), line.size());
+    const char* const line_end = line.data() + line.size();
     size_t rank = 0;
-    const bool good =
-        space != std::string_view::npos &&
-        std::from_chars(line.data() + space + 1, line.data() + line.size(), rank).ec == std::errc();
-    PHX_CHECK(good && rank == ranks.size(), source, ":", ranks.size() + 1,
-              ": the line should be a token in base64, a space and the rank ", ranks.size());
+    const auto read = std::from_chars(std::min(line.data() + space + 1, line_end), line_end, rank);
+    PHX_CHECK(space > 0 && read.ec == std::errc() && read.ptr == line_end, source, ":", number,
+              ": the line should be a token in base64, a space and a rank");
+    PHX_CHECK(rank >= ranks.size() && rank < MergeTable::kMaxRanks, source, ":", number, ": rank ",
+              rank, " should be at least ", ranks.size(), ", as ranks rise, and below ",
+              MergeTable::kMaxRanks);
+    ranks.resize(rank);
     ranks.push_back(decode_base64(line.substr(0, space)));
   }
   return ranks;

@@ -18,7 +18,7 @@ struct RankOptions {
   bool find_specials = true;          // special tokens are recognised in text
 };
 
-// `ranks`: tokens in order of their rank.
+// `ranks`: tokens in order of their rank; an empty one is left out.
 std::unique_ptr<const Tokenizer> make_rank_tokenizer(const std::vector<std::string>& ranks,
                                                      const RankOptions& options,
                                                      const std::string& source);

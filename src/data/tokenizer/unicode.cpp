@@ -95,6 +95,12 @@ int general_category(uint32_t code) {
   return static_cast<int>(found[-1] % 32);
 }
 
+int script_of(uint32_t code) {
+  const uint32_t* found =
+      std::upper_bound(kScriptRuns, kScriptRuns + kNumScriptRuns, code * 256 + 255);
+  return static_cast<int>(found[-1] % 256);
+}
+
 std::vector<CodeRange> category_ranges(std::string_view name) {
   std::vector<CodeRange> ranges;
   for (size_t i = 0; i < kNumCategoryRuns; ++i) {

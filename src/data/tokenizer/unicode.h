@@ -32,6 +32,9 @@ inline uint8_t char_class(uint32_t code) { return char_classes()[code]; }
 // The general category, numbered as utf8proc_category_t; by binary search.
 int general_category(uint32_t code);
 
+// The number of a script, for the pre-tokenizer UnicodeScripts; 0: goes with any.
+int script_of(uint32_t code);
+
 // The code points of a category ("L", "Lu") as ranges in order; empty for an unknown name.
 std::vector<CodeRange> category_ranges(std::string_view name);
 

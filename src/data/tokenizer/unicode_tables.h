@@ -16,6 +16,10 @@ struct CodePair {
 
 extern const uint32_t kCategoryRuns[];  // first code point of a run times 32, plus its category
 extern const size_t kNumCategoryRuns;
+// First code point of a run times 256, plus the number of its script; 0 goes with any script. Han,
+// Hiragana and Katakana are one. Written by scripts/make_script_table.py.
+extern const uint32_t kScriptRuns[];
+extern const size_t kNumScriptRuns;
 extern const CodeRange kPunctuationChanges[], kNumberChanges[], kMarkChanges[],
     kNonspacingChanges[], kControlChanges[], kUndecomposedCodes[], kUnorderedCodes[];
 extern const size_t kNumPunctuationChanges, kNumNumberChanges, kNumMarkChanges,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "core/op_trace.h"
 
 namespace phx {
 namespace {
@@ -107,7 +108,10 @@ class Engine {
     let_go(num_computes_);
     Incoming input;
     if (!is_model_begin(rank_, c)) input = forward_in_.take({StepKind::receive_forward, m, c});
-    result_ = stage_.forward(m, c, input.tensor);
+    {
+      const OpScope traced = phase("forward", step);
+      result_ = stage_.forward(m, c, input.tensor);
+    }
     check_result(step, !is_model_end(schedule_, rank_, c));
     tick(step, input.stamp);
   }
@@ -118,15 +122,26 @@ class Engine {
     Incoming input;
     if (!is_model_end(schedule_, rank_, c))
       input = backward_in_.take({StepKind::receive_backward, m, c});
-    result_ = stage_.backward(m, c, input.tensor, defers_);
+    {
+      const OpScope traced = phase("backward", step);
+      result_ = stage_.backward(m, c, input.tensor, defers_);
+    }
     check_result(step, !is_model_begin(rank_, c));
     tick(step, input.stamp);
   }
 
   void weight_backward(const ScheduleStep& step) {
     let_go(num_computes_);
-    stage_.weight_backward(step.micro_batch, step.chunk);
+    {
+      const OpScope traced = phase("weight_backward", step);
+      stage_.weight_backward(step.micro_batch, step.chunk);
+    }
     tick(step, /*stamp=*/{});
+  }
+
+  OpScope phase(const char* what, const ScheduleStep& step) {
+    return {stage_.runtime(),
+            {.what = what, .number = step.micro_batch, .chunk = step.chunk, .kind = OpKind::phase}};
   }
 
   // The compute stream waits for the sends that compute step number `compute` must not overtake.

@@ -65,14 +65,14 @@ void check_blend(const Json& json) {
   EXPECT_EQ(sizes.used, list<int64_t>(json["used"]));
   EXPECT_EQ(sizes.built, list<int64_t>(json["built"]));
   const BlendIndex index = blend_index(weights, int64_t(json["dataset"].size()));
-  EXPECT_EQ(index.dataset, list<int16_t>(json["dataset"]));
-  EXPECT_EQ(index.sample, list<int64_t>(json["sample"]));
+  EXPECT_EQ(as<int16_t>(index.dataset), list<int16_t>(json["dataset"]));
+  EXPECT_EQ(as<int64_t>(index.sample), list<int64_t>(json["sample"]));
 }
 
 void check_exhaustive(const Json& json) {
   const BlendIndex index = exhaustive_blend_index(list<int64_t>(json["sizes"]));
-  EXPECT_EQ(index.dataset, list<int16_t>(json["dataset"]));
-  EXPECT_EQ(index.sample, list<int64_t>(json["sample"]));
+  EXPECT_EQ(as<int16_t>(index.dataset), list<int16_t>(json["dataset"]));
+  EXPECT_EQ(as<int64_t>(index.sample), list<int64_t>(json["sample"]));
 }
 
 void check_cyclic(const Json& json) {
@@ -99,6 +99,12 @@ void check_shuffle(const Json& json) {
   }
 }
 
+void check_randperm(const Json& json) {
+  const std::vector<int64_t> order = torch_randperm(json["n"], json["seed"]);
+  for (size_t i = 0; i < json["places"].size(); ++i)
+    ASSERT_EQ(order[json["places"][i].get<size_t>()], json["values"][i]) << i;
+}
+
 std::map<std::string, int> check_file(const std::string& path) {
   std::ifstream file(path);
   std::map<std::string, int> counts;
@@ -112,6 +118,7 @@ std::map<std::string, int> check_file(const std::string& path) {
     if (kind == "exhaustive") check_exhaustive(json);
     if (kind == "cyclic") check_cyclic(json);
     if (kind == "shuffle") check_shuffle(json);
+    if (kind == "randperm") check_randperm(json);
     if (::testing::Test::HasFailure()) break;
   }
   return counts;
@@ -124,8 +131,9 @@ TEST(DatasetCases, AreNumpysAndPyTorchs) {
       (std::map<std::string, int>{
           {"index", 40}, {"blend", 10}, {"exhaustive", 10}, {"cyclic", 10}, {"shuffle", 10}}));
   // scripts/check_datasets.py has more of them.
-  if (const char* more = std::getenv("PHX_DATASET_CASES"))
+  if (const char* more = std::getenv("PHX_DATASET_CASES")) {
     EXPECT_FALSE(check_file(more).empty()) << more;
+  }
 }
 
 }  // namespace

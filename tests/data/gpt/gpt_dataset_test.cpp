@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "data/data_config.h"
 #include "data/gpt/datasets.h"
 #include "data/gpt/index_cache.h"
@@ -156,6 +159,56 @@ TEST(IndexCache, NumbersThatNoIndexHasAreAnError) {
   for (size_t i = bad.size() - 48; i < bad.size(); ++i) bad[i] = '\x70';  // the shuffle index
   write_file(file, bad);
   EXPECT_THAT(error_of([&] { data.sample(3); }), HasSubstr("remove the cached index"));
+}
+
+TEST(IndexCache, KeepsBlendsThatTakeLongToMake) {
+  Data data;
+  write_documents(data.folder / "other");
+  const std::string pair = (data.folder / "pair").string(), other = data.folder / "other";
+  data.config.data_path = {"0.75", pair, "0.25", other};
+  make_dataset(data.config, data.request, Split::train);
+  EXPECT_EQ(cached_files(data.folder).size(), 2u);  // of the pairs: this blend is small
+
+  data.request.num_samples[0] = 3'000'000;
+  const auto samples = [&] {
+    const auto blend = make_dataset(data.config, data.request, Split::train);
+    std::vector<std::vector<int32_t>> some;
+    Sample sample;
+    for (int64_t i = 0; i < *blend->num_samples(); i += 99'991) {
+      blend->sample(i, sample);
+      some.push_back(sample.tokens);
+    }
+    return some;
+  };
+  const auto fresh = samples();
+  const auto files = cached_files(data.folder);
+  ASSERT_EQ(files.size(), 5u);  // two more of the pairs, and the blend's
+  std::map<Path, std::filesystem::file_time_type> times;
+  for (const Path& file : files) times[file] = std::filesystem::last_write_time(file);
+  EXPECT_EQ(samples(), fresh);
+  data.config.data_path = {"0.5", pair, "0.5", other};
+  samples();
+  EXPECT_EQ(cached_files(data.folder).size(), 8u) << "other weights are another blend";
+  for (const auto& [file, time] : times) EXPECT_EQ(std::filesystem::last_write_time(file), time);
+}
+
+TEST(IndexCache, ABlendInAFileIsTheOneThatWasMade) {
+  const TempFolder folder;
+  const IndexCache cache(folder.path());
+  const std::vector<double> weights = {0.5, 0.3, 0.2};
+  const std::vector<int64_t> sizes = {5, 0, 9};
+  for (const bool exhaustive : {false, true}) {
+    const BlendIndex made = exhaustive ? exhaustive_blend_index(sizes) : blend_index(weights, 1000);
+    const std::string key = exhaustive ? exhaustive_blend_key(sizes) : blend_key(weights, 1000);
+    EXPECT_FALSE(cache.open<BlendIndex>(key));
+    cache.save(key, made);
+    const auto opened = cache.open<BlendIndex>(key);
+    ASSERT_TRUE(opened);
+    EXPECT_TRUE(std::ranges::equal(opened->dataset, made.dataset));
+    EXPECT_TRUE(std::ranges::equal(opened->sample, made.sample));
+    EXPECT_TRUE(std::ranges::equal(opened->taken, made.taken));
+    EXPECT_FALSE(cache.open<GptIndex>(key)) << "a blend is no index of samples";
+  }
 }
 
 TEST(Datasets, ABlendMixesPairsByWeight) {

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <csignal>
+#include <set>
 
 #include "data/indexed/indexed_writer.h"
+#include "support/faulty_disk.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -173,6 +176,132 @@ TEST(IndexedWriter, ADiskThatIsFullLeavesNothingBehind) {
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(error, HasSubstr("cannot write " + (folder / "pair.bin").string()));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+// As many bytes of tokens and of index as the example's, so that only their content tells them
+// apart.
+void write_other(const Path& prefix, Disk& disk) {
+  IndexedWriter writer(prefix, TokenCode::u16, disk);
+  writer.add_sequence(std::vector<int32_t>{11, 12});
+  writer.end_document();
+  writer.add_sequence(std::vector<int32_t>{13});
+  writer.add_sequence(std::vector<int32_t>{14, 15, 16});
+  writer.end_document();
+  writer.commit();
+}
+
+enum class Found { nothing, old_pair, new_pair, mixed };
+
+Found found_in(const TempFolder& folder) {
+  if (!std::filesystem::exists(folder / "pair.idx")) return Found::nothing;
+  const std::string idx = read_file(folder / "pair.idx"), bin = read_file(folder / "pair.bin");
+  const TempFolder beside;
+  write_example(beside / "old");
+  write_other(beside / "new", Disk::real());
+  if (idx == read_file(beside / "old.idx") && bin == read_file(beside / "old.bin"))
+    return Found::old_pair;
+  if (idx == read_file(beside / "new.idx") && bin == read_file(beside / "new.bin"))
+    return Found::new_pair;
+  return Found::mixed;
+}
+
+int64_t calls_to_replace_a_pair() {
+  const TempFolder folder;
+  write_example(folder / "pair");
+  testing::FaultyDisk disk;
+  write_other(folder / "pair", disk);
+  return disk.calls();
+}
+
+TEST(IndexedWriter, AProcessKilledAtAnyCallLeavesNoMixedPair) {
+  const int64_t calls = calls_to_replace_a_pair();
+  std::set<Found> seen;
+  for (int64_t call = 1; call <= calls; ++call) {
+    const TempFolder folder;
+    write_example(folder / "pair");
+    const pid_t child = ::fork();
+    if (child == 0) {
+      testing::FaultyDisk disk;
+      disk.kill_at = call;
+      write_other(folder / "pair", disk);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << call;
+    const Found found = found_in(folder);
+    EXPECT_NE(found, Found::mixed) << call;
+    seen.insert(found);
+  }
+  EXPECT_EQ(seen, (std::set<Found>{Found::nothing, Found::old_pair, Found::new_pair}));
+}
+
+TEST(IndexedWriter, ACallThatFailsLeavesNoMixedPairAndNoRest) {
+  const int64_t calls = calls_to_replace_a_pair();
+  for (int64_t call = 1; call <= calls; ++call) {
+    const TempFolder folder;
+    write_example(folder / "pair");
+    testing::FaultyDisk disk;
+    disk.fail_from = disk.fail_until = call;
+    disk.error = ENOSPC;
+    bool failed = false;
+    try {
+      write_other(folder / "pair", disk);
+    } catch (const std::exception& error) {
+      failed = true;
+      EXPECT_THAT(error.what(), HasSubstr(folder.path().string()));
+    }
+    const Found found = found_in(folder);
+    EXPECT_NE(found, Found::mixed) << call;
+    if (!failed) {
+      EXPECT_EQ(found, Found::new_pair) << call;
+    }
+    // Removing what is left over may be what failed.
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      names.push_back(entry.path().filename());
+    EXPECT_LE(names.size(), failed ? 2u : 3u) << call << ::testing::PrintToString(names);
+  }
+}
+
+// Says what happens to names, and what is put on disk.
+class NotingDisk : public Disk {
+ public:
+  int sync(int descriptor) override {
+    const Path link = "/proc/self/fd/" + std::to_string(descriptor);
+    note("sync " + short_name(std::filesystem::read_symlink(link)));
+    return Disk::sync(descriptor);
+  }
+  int rename(const char* from, const char* to) override {
+    note(short_name(from) + " -> " + short_name(to));
+    return Disk::rename(from, to);
+  }
+  std::vector<std::string> notes;
+
+ private:
+  void note(std::string text) { notes.push_back(std::move(text)); }
+  static std::string short_name(const Path& path) {
+    std::string name = path.filename();
+    if (name.starts_with("phalanx-test")) return "folder";
+    while (!name.empty() && (name.back() == '.' || std::isdigit(name.back()))) name.pop_back();
+    return name;
+  }
+};
+
+TEST(IndexedWriter, EveryChangeOfANameIsOnDiskBeforeTheNext) {
+  const TempFolder folder;
+  write_example(folder / "pair");
+  NotingDisk disk;
+  write_other(folder / "pair", disk);
+  std::vector<std::string> publishing(disk.notes.end() - 6, disk.notes.end());
+  EXPECT_THAT(publishing,
+              ElementsAre("pair.idx -> pair.idx.old", "sync folder", "pair.bin.new -> pair.bin",
+                          "sync folder", "pair.idx.new -> pair.idx", "sync folder"));
+  // Before that, both files were complete under names that nobody reads.
+  std::vector<std::string> staging(disk.notes.begin(), disk.notes.end() - 6);
+  EXPECT_EQ(staging.size(), 6u);
+  EXPECT_THAT(staging[0], HasSubstr("sync pair.bin.new"));
+  EXPECT_THAT(staging[3], HasSubstr("sync pair.idx.new"));
 }
 
 }  // namespace

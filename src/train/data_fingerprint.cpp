@@ -1,0 +1,147 @@
+#include "train/data_fingerprint.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/option_binder.h"
+#include "base/options.h"
+#include "checkpoint/manifest.h"
+
+namespace phx {
+namespace {
+
+using Json = nlohmann::json;
+
+// Where the index of samples is kept changes none. Of files and tokenizers the bytes count, not the
+// paths: data that was moved is the same data.
+constexpr const char* kNotData[] = {"data_cache_path",
+                                    "tokenizer_model",
+                                    "vocab_file",
+                                    "merge_file",
+                                    "token_file",
+                                    "data_path",
+                                    "train_data_path",
+                                    "valid_data_path",
+                                    "test_data_path",
+                                    "data_args_path",
+                                    "per_split_data_args_path"};
+
+// Of the first samples in the run's order. That order follows from everything: also from how many
+// samples the run asks for, where that makes another number of epochs.
+uint64_t hash_of_first_samples(const SampleSource& source) {
+  constexpr int64_t kSamples = 4;
+  std::vector<int32_t> tokens;
+  Sample sample;
+  for (int64_t i = 0; i < std::min(kSamples, source.num_samples().value_or(kSamples)); ++i) {
+    source.sample(i, sample);
+    tokens.insert(tokens.end(), sample.tokens.begin(), sample.tokens.end());
+  }
+  return xxh3(std::as_bytes(std::span(tokens)));
+}
+
+bool is_number(const std::string& word) {
+  char* end = nullptr;
+  std::strtod(word.c_str(), &end);
+  return !word.empty() && *end == '\0';
+}
+
+class Fingerprint {
+ public:
+  Fingerprint(const RunConfig& config, const SampleSource* train) : chats_(config.sft.sft) {
+    DataConfig data = config.data;
+    SftConfig sft = config.sft;
+    OptionSet options;
+    options.add("Data", data);
+    options.add("Chats", sft);
+    const Json fields = options.json();
+    for (const auto& [key, value] : fields.items())
+      if (std::ranges::find(kNotData, key) == std::end(kNotData)) put(flag(key), value);
+    put("--seq-length", config.model.seq_length);
+    put("--seed", config.train.seed);
+    if (train != nullptr) put("the first samples", str_cat("xxh3:", hash_of_first_samples(*train)));
+    if (data.mock_data) return;
+    add_file(data.token_file);
+    for (const auto* words :
+         {&data.data_path, &data.train_data_path, &data.valid_data_path, &data.test_data_path})
+      add_words(*words);
+    if (!data.data_args_path.empty()) add_words(words_in(data.data_args_path));
+    if (!data.per_split_data_args_path.empty()) add_content(data.per_split_data_args_path);
+    for (const std::string& file : {data.tokenizer_model, data.vocab_file, data.merge_file})
+      if (!file.empty()) add_content(file);
+  }
+
+  std::string text() const { return values_.dump(); }
+
+ private:
+  void put(const std::string& key, Json value) { values_[key] = std::move(value); }
+
+  static std::string flag(std::string key) {
+    std::ranges::replace(key, '_', '-');
+    return "--" + key;
+  }
+
+  static std::vector<std::string> words_in(const Path& path) {
+    std::istringstream text(std::filesystem::exists(path) ? read_file(path) : "");
+    return {std::istream_iterator<std::string>(text), {}};
+  }
+
+  void add_words(const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      if (is_number(word)) {  // of a blend
+        put(str_cat("weight ", ++num_weights_), word);
+        continue;
+      }
+      add_file(chats_ ? word : word + ".bin");
+    }
+  }
+
+  // Its name without the folder.
+  void add_file(const std::string& path) {
+    if (path.empty()) return;
+    std::error_code missing;
+    const auto bytes = std::filesystem::file_size(path, missing);
+    put(str_cat("file ", ++num_files_), str_cat(Path(path).filename().string(), ", ",
+                                                missing ? "missing" : str_cat(bytes, " bytes")));
+  }
+
+  void add_content(Path path) {
+    if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
+    if (!std::filesystem::is_regular_file(path)) return;
+    put(str_cat("content of ", path.filename().string()),
+        str_cat("xxh3:", xxh3(as_bytes(read_file(path)))));
+  }
+
+  bool chats_;
+  int num_files_ = 0, num_weights_ = 0;
+  Json values_ = Json::object();
+};
+
+}  // namespace
+
+std::string data_fingerprint(const RunConfig& config, const SampleSource* train) {
+  return Fingerprint(config, train).text();
+}
+
+std::vector<std::string> fingerprint_differences(const std::string& before,
+                                                 const std::string& now) {
+  const Json old_values = Json::parse(before), values = Json::parse(now);
+  std::vector<std::string> lines;
+  Json keys = old_values;
+  keys.update(values);
+  const auto text = [](const Json& from, const std::string& key) -> std::string {
+    if (!from.contains(key)) return "nothing";
+    return from[key].is_null() ? "unset" : from[key].dump();
+  };
+  for (const auto& [key, unused] : keys.items()) {
+    const bool both = old_values.contains(key) && values.contains(key);
+    if (both ? old_values[key] == values[key] : key.starts_with("--")) continue;
+    lines.push_back(str_cat(key, ": ", text(old_values, key), " in the checkpoint, ",
+                            text(values, key), " now"));
+  }
+  return lines;
+}
+
+}  // namespace phx

@@ -1,0 +1,53 @@
+// --profile: a window of iterations as a picture. Every profiled rank writes what its streams did
+// as trace events, which Perfetto and chrome://tracing open; where several ranks do, they lie in
+// one file, on one clock. The first rank says which kernels took the time. A profiler that looks on
+// from outside (nsys profile -c cudaProfilerApi) is told of the same window.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/terminal.h"
+#include "core/op_trace.h"
+#include "parallel/mesh.h"
+#include "train/train_config.h"
+
+namespace phx {
+
+class Profiler {
+ public:
+  Profiler(const TrainConfig& config, const Mesh& mesh, Runtime& runtime, Terminal& terminal);
+
+  // Called by all ranks before the iteration after `done` ones is enqueued; opens or closes the
+  // window, which is from --profile-step-start to --profile-step-end, as Megatron counts.
+  void before_iteration(int64_t done);
+  void finish(int64_t done);  // the run is over, maybe within the window
+
+ private:
+  bool profiled(int rank) const;
+  void open(int64_t done);
+  void close(int64_t done);
+  Path file_of(int rank) const;
+  std::string events(const std::vector<OpRecord>& records) const;
+  std::string events_of_ranks() const;
+  bool write(const Path& path, const std::string& lines) const;
+
+  const TrainConfig& config_;
+  const Mesh& mesh_;
+  Runtime& runtime_;
+  Terminal& terminal_;
+  std::unique_ptr<OpTrace> trace_;
+  bool open_ = false, first_ = true;
+  int64_t opened_at_ = 0;
+  double offset_us_ = 0;  // of this rank's trace, on the clock of all
+};
+
+// Time by kernel, for people: the longest first, at most `lines` of them. What is left of a step is
+// gaps and what is no kernel (copies, clearing).
+std::string op_table(const std::vector<OpRecord>& records, int64_t steps, double step_ms,
+                     size_t lines);
+
+}  // namespace phx
