@@ -197,7 +197,8 @@ void CheckpointSaver::in_threads(Job& job, int count, const std::function<void()
 void CheckpointSaver::copy_parts(Job& job) {
   for (Runtime* runtime : job.runtimes) runtime->backend().attach_thread();
   while (auto slot = ring_->take_empty()) {
-    job.bytes->copy(slot->number * StagingRing::kSlotBytes, slot->bytes());
+    job.bytes->copy(slot->number * StagingRing::kSlotBytes, slot->bytes(),
+                    job.copy_first ? ReadNext::later : ReadNext::soon);
     for (Runtime* runtime : job.runtimes)
       runtime->backend().wait_on_host(runtime->backend().record(StreamName::d2h));
     ring_->put_filled(std::move(slot));

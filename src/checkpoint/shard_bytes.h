@@ -10,15 +10,18 @@
 
 namespace phx {
 
+// When what has been copied is read again, and so whether it should stay in the processor's cache.
+enum class ReadNext { soon, later };
+
 class ShardBytes {
  public:
   // `boxes` outlive this.
   ShardBytes(std::string header, std::span<const LocalBox> boxes);
 
   int64_t size() const { return size_; }
-  // Bytes from `begin` on. On a device's own lane of copies (StreamName::d2h): they are there when
-  // that is.
-  void copy(int64_t begin, std::span<std::byte> out) const;
+  // Bytes from `begin` on. From a device on its lane of copies (StreamName::d2h): they are there
+  // when that is.
+  void copy(int64_t begin, std::span<std::byte> out, ReadNext next) const;
 
  private:
   std::string header_;
