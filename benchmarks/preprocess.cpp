@@ -1,6 +1,6 @@
-// How fast is text turned into token files, beside the tokenizer? Tokens are bytes, so what is
-// measured is reading, JSON and writing. For other tokenizers time `phalanx preprocess` itself.
-//   preprocess FILE.jsonl [workers]
+// How fast is text turned into token files? Tokens are bytes, so that what is measured is reading,
+// JSON and writing; with a tokenizer.json it is the whole way.
+//   preprocess [FILE.jsonl [workers [tokenizer.json]]]
 // Without a file it makes one of 512 MB.
 #include "data/preprocess/preprocess.h"
 
@@ -50,10 +50,11 @@ int main(int argc, char** argv) {
   PreprocessOptions options;
   options.inputs = {input};
   options.output_prefix = folder / "out";
-  options.append_eod = true;
+  options.append_eod = argc <= 3;  // a tokenizer.json alone does not say which token it is
   options.workers = argc > 2 ? std::atoi(argv[2]) : 1;
   DataConfig data;
-  data.tokenizer_type = "ByteTokenizer";
+  data.tokenizer_type = argc > 3 ? "HuggingFaceTokenizer" : "ByteTokenizer";
+  if (argc > 3) data.tokenizer_model = argv[3];
   const auto tokenizer = make_tokenizer(data);
   const double before = cpu_seconds();
   const PreprocessReport report = preprocess(options, *tokenizer);
