@@ -14,6 +14,7 @@ import copy
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,8 @@ def oracle():
     def render(source, variables):
         template = chat_template_utils._compile_jinja_template(source)
         template.globals["strftime_now"] = jinja_oracle.NOW.strftime
-        if "generation" not in source:
+        # Where there are blocks, the package needs all of these; some templates ask what is defined.
+        if not re.search(r"\{%[-+]?\s*generation\b", source):
             return template.render(**variables), []
         given = {"messages": [], "tools": None, "documents": None, "add_generation_prompt": False, **variables}
         text, spans = chat_template_utils._render_with_assistant_indices(template, **given)
