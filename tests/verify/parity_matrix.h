@@ -233,7 +233,7 @@ inline std::vector<MatrixLayout> every_setting_once(std::vector<MatrixLayout> la
   return share;
 }
 
-// What a test runs. Sanitizers make each layout some twenty times as slow: they see every setting,
+// What a test runs. Sanitizers make each layout some five times as slow: they see every setting,
 // but not every pair, unless PHX_ALL_LAYOUTS is set.
 inline bool all_layouts_wanted() { return std::getenv("PHX_ALL_LAYOUTS") != nullptr; }
 inline std::vector<MatrixLayout> layouts_to_run() {
