@@ -147,6 +147,10 @@ TEST(Jinja, NamespacesMayHoldThemselves) {  // and do not leak: the sanitizers' 
             "True1");
 }
 
+TEST(Jinja, WhatIsNotDefinedIsCallable) {  // as Jinja2's class for it is; calling it is an error
+  EXPECT_EQ(rendered("{{ x is callable }} {{ 1 is callable }}"), "True False");
+}
+
 TEST(Jinja, AMacroSeesTheScopeItWasDefinedIn) {
   EXPECT_EQ(
       rendered("{% set ns = namespace() %}{% for x in [1, 2] %}{% macro m() %}<{{ x }}{{ y }}>"

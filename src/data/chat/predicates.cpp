@@ -106,7 +106,7 @@ const char* comparison(std::string_view name) {
 const std::map<std::string_view, Test>& tests() {
   static const std::map<std::string_view, Test> all = {
       {"boolean", is_kind<Kind::boolean>},
-      {"callable", is_kind<Kind::callable, Kind::loop>},
+      {"callable", is_kind<Kind::callable, Kind::loop, Kind::undefined>},  // as in Python
       {"defined", is_defined},
       {"divisibleby", divisible},
       {"escaped", is_escaped},
