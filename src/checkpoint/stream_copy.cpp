@@ -1,11 +1,15 @@
 #include "checkpoint/stream_copy.h"
 
+#ifdef __AVX2__
 #include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
 
 namespace phx {
+
+#ifdef __AVX2__
 
 void stream_copy(void* to, const void* from, int64_t bytes) {
   constexpr int64_t kVector = sizeof(__m256i), kLine = 2 * kVector;
@@ -24,5 +28,13 @@ void stream_copy(void* to, const void* from, int64_t bytes) {
   plain(bytes);
   _mm_sfence();  // seen by others in the order of what follows
 }
+
+#else
+
+void stream_copy(void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, size_t(bytes));
+}
+
+#endif
 
 }  // namespace phx

@@ -118,7 +118,7 @@ TEST(DirectFile, IsGoneWithoutACommitAndNamedByEveryError) {
   const Pages pages(2 * kPage);
   { DirectFile file(folder / "file", 2 * kPage, Disk::real()); }
   EXPECT_FALSE(std::filesystem::exists(folder / "file"));
-  for (int64_t call = 1; call <= 5; ++call) {  // open, reserve, open, write, sync
+  for (const int64_t call : {1, 2, 4, 5}) {  // open, reserve, write, sync
     FaultyDisk bad;
     bad.fail_from = bad.fail_until = call;
     bad.error = ENOSPC;
@@ -131,6 +131,16 @@ TEST(DirectFile, IsGoneWithoutACommitAndNamedByEveryError) {
         << call;
     EXPECT_FALSE(std::filesystem::exists(folder / "file")) << call;
   }
+  // The third call opens it for direct writes, which it can do without.
+  FaultyDisk without;
+  without.fail_from = without.fail_until = 3;
+  {
+    DirectFile file(folder / "file", 2 * kPage, without);
+    EXPECT_FALSE(file.direct());
+    file.write_at(0, pages.bytes);
+    file.commit();
+  }
+  EXPECT_EQ(read_file(folder / "file"), pages.text());
   write_file(folder / "file", "older");
   EXPECT_THAT(error_of([&] { DirectFile(folder / "file", 1, Disk::real()); }),
               HasSubstr("cannot create " + (folder / "file").string()));
