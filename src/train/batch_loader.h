@@ -45,7 +45,6 @@ class BatchLoader {
   void load(int64_t consumed) { load(consumed, shape_.num_micro_batches); }
 
   const BatchShape& shape() const { return shape_; }
-  const SampleSource& source() const { return *reader_->source; }
   int64_t num_micro_batches() const { return num_micro_batches_; }  // of the current batch
   int64_t tokens() const { return tokens_; }  // that count for the loss, of this rank's samples
   Batch micro_batch(int64_t k) const;

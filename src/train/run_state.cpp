@@ -185,7 +185,7 @@ CheckpointInfo info_to_save(const Session& session, const RunState& state) {
     if (!file.empty() && std::filesystem::is_regular_file(file))
       tokenizer["files"][Path(file).filename().string()] = file_hash(file);
   info["tokenizer"] = tokenizer.dump();
-  const std::string fingerprint = data_fingerprint(config, &session.train_batches.source());
+  const std::string fingerprint = data_fingerprint(config, session.samples.get());
   info["data"] = nlohmann::json{{"description", session.data_description},
                                 {"fingerprint", nlohmann::json::parse(fingerprint)}}
                      .dump();
@@ -313,7 +313,7 @@ void compare_data(const NativeCheckpoint& file, const Session& session) {
   if (found == file.manifest().info.end()) return;
   const auto data = nlohmann::json::parse(found->second);
   if (!data.contains("fingerprint")) return;
-  const std::string now = data_fingerprint(session.config, &session.train_batches.source());
+  const std::string now = data_fingerprint(session.config, session.samples.get());
   std::string different;
   for (const std::string& line : fingerprint_differences(data["fingerprint"].dump(), now))
     different += "\n  " + line;

@@ -172,6 +172,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
   };
   describe(sources.train);
   describe(sources.valid);
+  samples = sources.train ? sources.train : sources.valid;
   if (sources.valid) valid_batches.emplace(loader(run, sources.valid, device, mesh));
   if (sources.test) test_batches.emplace(loader(run, sources.test, device, mesh));
 }

@@ -75,6 +75,7 @@ struct Session {
   TrainStep step;
   BatchLoader train_batches;
   std::optional<BatchLoader> valid_batches, test_batches;  // none if the data has no such part
+  std::shared_ptr<const SampleSource> samples;  // to train on; if there are none, to evaluate on
   std::string data_description;
 };
 

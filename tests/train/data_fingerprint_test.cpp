@@ -113,8 +113,10 @@ TEST(DataFingerprint, KnowsTheFilesOfABlendAndTheTokenizersBytes) {
 
   RunConfig now = before;
   now.data.data_path = {(folder / "a").string()};
-  EXPECT_EQ(between(before, now).back(),
-            "file 2: \"b.bin, 5 bytes\" in the checkpoint, nothing now");
+  EXPECT_THAT(between(before, now),
+              ElementsAre("file 2: \"b.bin, 5 bytes\" in the checkpoint, nothing now",
+                          "weight 1: \"0.3\" in the checkpoint, nothing now",
+                          "weight 2: \"0.7\" in the checkpoint, nothing now"));
 }
 
 TEST(DataFingerprint, AResumedRunSaysThatItsDataChanged) {

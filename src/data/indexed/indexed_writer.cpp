@@ -219,23 +219,24 @@ void IndexedWriter::publish() const {
   };
   const bool replaces = disk_.rename(idx.c_str(), old.c_str()) == 0;
   if (!replaces && errno != ENOENT) throw_file_error("replace", idx, errno);
-  bool tokens_replaced = false;
+  bool tokens_replaced = false, index_replaced = false;
   try {
     if (replaces) sync_folder(folder, disk_);
     rename(staged_bin_.path, bin);
     tokens_replaced = true;
     sync_folder(folder, disk_);
     rename(staged_idx_.path, idx);
+    index_replaced = true;
+    sync_folder(folder, disk_);
   } catch (...) {
     if (tokens_replaced) {
-      disk_.remove(bin.c_str());  // tokens without an index are nobody's
+      if (!index_replaced) disk_.remove(bin.c_str());  // tokens without an index are nobody's
       disk_.remove(old.c_str());
     } else if (replaces) {
       disk_.rename(old.c_str(), idx.c_str());  // if that fails, too, it stays under its other name
     }
     throw;
   }
-  sync_folder(folder, disk_);
   if (replaces) disk_.remove(old.c_str());
 }
 
