@@ -12,7 +12,7 @@
 namespace phx {
 namespace {
 
-constexpr size_t kLongCacheBits = 16;  // 65,536 words: 4 MiB a thread, beside 8 MiB of short ones
+constexpr size_t kLongCacheBits = 17;  // 131,072 words: 8 MiB a thread, beside 32 MiB of short ones
 constexpr size_t kBatch = 32;          // words that are cut before the first is looked up
 constexpr size_t kShortWord = 16;      // symbols of a word that is merged in registers
 constexpr size_t kLongWord = 64;       // symbols; from here on a heap is faster than a scan

@@ -132,7 +132,7 @@ class WordCache {
   void clear() { std::fill(pairs_.span().begin(), pairs_.span().end(), Pair{}); }
 
  private:
-  static constexpr int kBits = 17;  // 262,144 words in 8 MiB
+  static constexpr int kBits = 19;  // 1,048,576 words in 32 MiB
   struct alignas(64) Pair {
     WordSlot often, new_one;
   };
