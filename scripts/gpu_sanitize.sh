@@ -19,7 +19,11 @@ check memcheck_ops ops_test '*Cuda*' --tool memcheck &
 check memcheck_train train_test '*Cuda*' --tool memcheck &
 check racecheck_kernels kernels_test '*Cuda*' --tool racecheck &
 check racecheck_ops ops_test '*Cuda*-Attention.*' --tool racecheck &
-check racecheck_attention ops_test 'Attention.Cuda*-*AtOddSizes' --tool racecheck --kernel-name-exclude kernel_substring=cudnn &
+without_cudnn=(--tool racecheck --kernel-name-exclude kernel_substring=cudnn)
+check racecheck_attention ops_test 'Attention.*Cuda*-*AtOddSizes*' "${without_cudnn[@]}" &
+for head in 64 96 128 192 256; do  # the longest, so each by itself
+  check "racecheck_attention_$head" ops_test "Attention.CudaMatchesCpuAtOddSizesF32Head$head" "${without_cudnn[@]}" &
+done
 wait
 failed=0
 for log in "$out"/*.txt; do

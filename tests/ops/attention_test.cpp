@@ -313,13 +313,26 @@ void expect_cuda_matches(const Problem& p, DType dtype) {
                           cuda_tolerance(dtype));
 }
 
-PHX_CUDA_TEST(Attention, CudaMatchesCpuAtOddSizes) {
-  for (DType dtype : {DType::f32, DType::bf16, DType::f16})  // own, cuDNN, cuDNN
-    for (bool causal : {true, false})
-      for (int64_t s : {1, 63, 64, 65, 200})
-        for (int64_t d : {64, 96, 128, 192, 256})
-          expect_cuda_matches({s, s, 2, 4, 2, d, {.causal = causal}}, dtype);
+// f32 takes our own kernels, 16 bits take cuDNN's. One test a type and head size: a race checker is
+// slow.
+void expect_cuda_matches_at_odd_sizes(DType dtype, int64_t head_dim) {
+  for (bool causal : {true, false})
+    for (int64_t s : {1, 63, 64, 65, 200})
+      expect_cuda_matches({s, s, 2, 4, 2, head_dim, {.causal = causal}}, dtype);
 }
+#define PHX_ODD_SIZES(d)                                                              \
+  PHX_CUDA_TEST(Attention, CudaMatchesCpuAtOddSizesF32Head##d) {                      \
+    expect_cuda_matches_at_odd_sizes(DType::f32, d);                                  \
+  }                                                                                   \
+  PHX_CUDA_TEST(Attention, CudaMatchesCpuAtOddSizes16BitHead##d) {                    \
+    for (DType t : {DType::bf16, DType::f16}) expect_cuda_matches_at_odd_sizes(t, d); \
+  }
+PHX_ODD_SIZES(64)
+PHX_ODD_SIZES(96)
+PHX_ODD_SIZES(128)
+PHX_ODD_SIZES(192)
+PHX_ODD_SIZES(256)
+#undef PHX_ODD_SIZES
 
 PHX_CUDA_TEST(Attention, CudaMatchesCpuAtOddHeadSizes) {  // own kernels for every type
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
