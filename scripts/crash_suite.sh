@@ -11,7 +11,7 @@ runs=${1:-200}
 phalanx=${2:-build/release/phalanx}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/phalanx-crash-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
-iterations=$((runs * 3 + 50))
+iterations=1000000  # never reached: every run must be alive when its kill comes
 
 model=(--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32
   --max-position-embeddings 32 --position-embedding-type rope --normalization RMSNorm --swiglu
@@ -30,6 +30,7 @@ for ((run = 1; run <= runs; run++)); do
     2) layout=(--local-ranks 2 --use-distributed-optimizer) ;;
     3) layout=(--tensor-model-parallel-size 2 --async-save) ;;
   esac
+  touch "$folder/started"
   "$phalanx" pretrain "${model[@]}" "${layout[@]}" --train-iters "$iterations" \
     --save "$folder/saves" --load "$folder/saves" >"$folder/log" 2>&1 &
   pid=$!
@@ -39,14 +40,16 @@ for ((run = 1; run <= runs; run++)); do
     sleep 0.01
   done
   sleep "0.$(printf '%03d' $((RANDOM % 150)))"
-  if kill -9 "$pid" 2>/dev/null; then deaths=$((deaths + 1)); fi
-  wait "$pid" 2>/dev/null || true
-  if grep -q '^error' "$folder/log"; then
-    echo "run $run failed by itself:"; cat "$folder/log"; exit 1
+  kill -9 "$pid" 2>/dev/null || true
+  status=0
+  wait "$pid" 2>/dev/null || status=$?
+  if ((status != 137)) || grep -q '^error' "$folder/log"; then
+    echo "run $run ended by itself with $status:"; cat "$folder/log"; exit 1
   fi
+  deaths=$((deaths + 1))
   now=$(latest)
   if ((now < seen)); then echo "run $run: iteration $now after $seen"; exit 1; fi
-  if compgen -G "$folder/saves/*.tmp" >/dev/null; then torn=$((torn + 1)); fi
+  if [ -n "$(find "$folder/saves" -maxdepth 1 -name '*.tmp' -newer "$folder/started")" ]; then torn=$((torn + 1)); fi
   if ((now > 0)) && ! "$phalanx" inspect checkpoint "$folder/saves" --verify >"$folder/verify" 2>&1
   then
     echo "run $run: a torn checkpoint is taken for a good one"; cat "$folder/verify"; exit 1
