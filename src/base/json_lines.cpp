@@ -1,10 +1,10 @@
 #include "base/json_lines.h"
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace phx {
 
@@ -17,7 +17,7 @@ void read_json_lines(const Path& path,
     ++line;
     const std::string_view text = rest.substr(0, end);
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto value = try_parse_json(text);
     PHX_CHECK(value.is_object(), path.native(), ":", line,
               ": a line should be one JSON object, but it is: ", text.substr(0, 60),
               text.size() > 60 ? "..." : "");

@@ -1,4 +1,6 @@
-// Turns one field of a config struct into an Option. Included by base/options.h; not for others.
+// Turns the fields of a config struct into Options. Included by base/options.h; not for others.
+// Compiled once a type of field in every source that binds a config, so what needs no template is
+// in option_binder.cpp.
 #pragma once
 
 #include <limits>
@@ -29,65 +31,79 @@ struct FieldShape<std::vector<T>> {
 };
 
 template <class T>
-nlohmann::json field_json(const T& value) {
-  return OptionValue<T>::json(value);
+void write_field(nlohmann::json& out, const T& value) {
+  OptionValue<T>::write(out, value);
 }
 template <class T>
-nlohmann::json field_json(const std::optional<T>& value) {
-  return value ? OptionValue<T>::json(*value) : nlohmann::json();
+void write_field(nlohmann::json& out, const std::optional<T>& value) {
+  value ? OptionValue<T>::write(out, *value) : write_null(out);
 }
 template <class T>
-nlohmann::json field_json(const std::vector<T>& values) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const T& value : values) list.push_back(OptionValue<T>::json(value));
-  return list;
+void write_field(nlohmann::json& out, const std::vector<T>& values) {
+  write_list(out);
+  for (const T& value : values) OptionValue<T>::write(next_item(out), value);
 }
 
-// The rules that a field's traits put on one parsed element. Each throws an Error with a predicate.
-void check_range(double value, double low, bool low_allowed, double high, bool high_allowed,
-                 const std::string& rule);
+template <class Trait>
+inline constexpr bool kIsRange =
+    std::is_same_v<Trait, Positive> || std::is_same_v<Trait, NotNegative> ||
+    std::is_same_v<Trait, AtLeast> || std::is_same_v<Trait, InRange> ||
+    std::is_same_v<Trait, FractionBelowOne>;
 
-template <class Element>
+// The rules that a field's traits put on every parsed number. check() throws an Error with a
+// predicate.
 class FieldRules {
  public:
   explicit FieldRules(Option& option) : option_(option) {}
 
-  void apply(const Positive&) { range(0, false, kInfinite, true, "positive"); }
-  void apply(const NotNegative&) { range(0, true, kInfinite, true, "0 or more"); }
-  void apply(const AtLeast& rule) {
-    range(rule.low, true, kInfinite, true, value_text(nlohmann::json(rule.low)) + " or more");
-  }
-  void apply(const InRange& rule) {
-    range(rule.low, true, rule.high, true,
-          "between " + value_text(nlohmann::json(rule.low)) + " and " +
-              value_text(nlohmann::json(rule.high)));
-  }
-  void apply(const FractionBelowOne&) { range(0, true, 1, false, "at least 0 and below 1"); }
-  void apply(const OneOf& rule) { option_.choices = rule.choices; }
-  void apply(const Refuses& rule) { option_.refused = rule.choices; }
-  void apply(const Required&) { option_.required = true; }
-  void apply(const Alias& alias) { option_.aliases.push_back(alias.name); }
-  void apply(const Means& means) { option_.switches.push_back({means.flag, means.value}); }
-  void apply(const OffSwitch& off) { option_.switches.push_back({off.flag, "false"}); }
-  void apply(const DefaultIs& text) { option_.default_text = text.text; }
-  void apply(const Own&) { option_.own = true; }
+  void apply(const Positive&);
+  void apply(const NotNegative&);
+  void apply(const AtLeast& rule);
+  void apply(const InRange& rule);
+  void apply(const FractionBelowOne&);
+  void apply(const OneOf& rule);
+  void apply(const Refuses& rule);
+  void apply(const Required&);
+  void apply(const Alias& alias);
+  void apply(const Means& means);
+  void apply(const OffSwitch& off);
+  void apply(const DefaultIs& text);
+  void apply(const Own&);
 
-  using Check = std::function<void(const Element&)>;
-  const std::vector<Check>& checks() const { return checks_; }
+  struct Range {
+    double low, high;
+    bool low_allowed, high_allowed;
+    std::string rule;
+    void check(double value) const;
+  };
+  const std::vector<Range>& ranges() const { return ranges_; }
 
  private:
-  static constexpr double kInfinite = std::numeric_limits<double>::infinity();
-
-  void range(double low, bool low_allowed, double high, bool high_allowed, std::string rule) {
-    static_assert(std::is_arithmetic_v<Element>, "a range rule needs a number");
-    checks_.push_back([=](const Element& value) {
-      check_range(static_cast<double>(value), low, low_allowed, high, high_allowed, rule);
-    });
-  }
-
   Option& option_;
-  std::vector<Check> checks_;
+  std::vector<Range> ranges_;
 };
+
+template <class T>
+auto assign_to(T& member, std::vector<FieldRules::Range> ranges) {
+  using Shape = FieldShape<T>;
+  using Element = typename Shape::Element;
+  return [&member, ranges = std::move(ranges)](std::span<const std::string> texts) {
+    const auto element = [&ranges](const std::string& text) {
+      Element value = OptionValue<Element>::parse(text);
+      if constexpr (std::is_arithmetic_v<Element>) {
+        for (const FieldRules::Range& range : ranges) range.check(static_cast<double>(value));
+      }
+      return value;
+    };
+    if constexpr (Shape::kKind == Option::Kind::list) {
+      T values;
+      for (const std::string& text : texts) values.push_back(element(text));
+      member = std::move(values);
+    } else {
+      member = element(texts.front());
+    }
+  };
+}
 
 class FieldBinder {
  public:
@@ -95,39 +111,37 @@ class FieldBinder {
 
   template <class T, class... Traits>
   void operator()(const char* name, T& member, const char* help, const Traits&... traits) {
-    using Shape = FieldShape<T>;
-    using Element = typename Shape::Element;
+    static_assert(
+        std::is_arithmetic_v<typename FieldShape<T>::Element> || !(kIsRange<Traits> || ...),
+        "a range rule needs a number");
+    Option option = start<T>(name, help);
+    FieldRules rules(option);
+    (rules.apply(traits), ...);
+    finish(std::move(option), member, rules);
+  }
+
+ private:
+  template <class T>
+  Option start(const char* name, const char* help) const {
+    using Element = typename FieldShape<T>::Element;
     Option option;
     option.name = name;
     option.group = group_;
     option.help = help;
-    option.kind = Shape::kKind;
+    option.kind = FieldShape<T>::kKind;
     option.type = OptionValue<Element>::type();
     if constexpr (std::is_enum_v<Element>) option.choices = names_of<Element>();
-    if constexpr (std::is_same_v<T, bool>) option.starts_true = member;
-    FieldRules<Element> rules(option);
-    (rules.apply(traits), ...);
-    if (option.default_text.empty()) option.default_text = value_text(field_json(member));
+    return option;
+  }
 
-    option.get = [&member] { return field_json(member); };
-    option.assign = [&member, checks = rules.checks()](std::span<const std::string> texts) {
-      const auto element = [&checks](const std::string& text) {
-        Element value = OptionValue<Element>::parse(text);
-        for (const auto& check : checks) check(value);
-        return value;
-      };
-      if constexpr (Shape::kKind == Option::Kind::list) {
-        T values;
-        for (const std::string& text : texts) values.push_back(element(text));
-        member = std::move(values);
-      } else {
-        member = element(texts.front());
-      }
-    };
+  template <class T>
+  void finish(Option option, T& member, const FieldRules& rules) {
+    if constexpr (std::is_same_v<T, bool>) option.starts_true = member;
+    option.write = [&member](nlohmann::json& out) { write_field(out, member); };
+    option.assign = assign_to(member, rules.ranges());
     set_.add(std::move(option));
   }
 
- private:
   OptionSet& set_;
   std::string group_;
 };
@@ -136,5 +150,15 @@ template <class Config>
 void OptionSet::add(const std::string& group, Config& config) {
   config.each(FieldBinder(*this, group));
 }
+
+// Compiled once, in option_binder.cpp.
+extern template Option FieldBinder::start<bool>(const char*, const char*) const;
+extern template Option FieldBinder::start<int64_t>(const char*, const char*) const;
+extern template Option FieldBinder::start<double>(const char*, const char*) const;
+extern template Option FieldBinder::start<std::string>(const char*, const char*) const;
+extern template void FieldBinder::finish<bool>(Option, bool&, const FieldRules&);
+extern template void FieldBinder::finish<int64_t>(Option, int64_t&, const FieldRules&);
+extern template void FieldBinder::finish<double>(Option, double&, const FieldRules&);
+extern template void FieldBinder::finish<std::string>(Option, std::string&, const FieldRules&);
 
 }  // namespace phx

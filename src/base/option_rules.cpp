@@ -33,7 +33,7 @@ std::vector<std::string> active_ones(const OptionSet& options,
 std::string shown(const OptionSet& options, const std::string& name) {
   const Option& option = options.at(name);
   if (option.kind == Option::Kind::toggle) return option.flag();
-  return option.flag() + " " + value_text(option.get());
+  return option.flag() + " " + options.text(name);
 }
 
 std::string nearest_multiples(int64_t value, int64_t unit) {
@@ -98,8 +98,8 @@ Rule at_most(const std::string& name, const std::string& other) {
             if (!value || !limit || *value <= *limit) return;
             report(problems, name,
                    str_cat(shown(options, name), " is more than ", shown(options, other)),
-                   str_cat("lower --", name, " to ", value_text(options.at(other).get()),
-                           ", or raise --", other, " to ", value_text(options.at(name).get())));
+                   str_cat("lower --", name, " to ", options.text(other), ", or raise --", other,
+                           " to ", options.text(name)));
           }};
 }
 
@@ -110,8 +110,8 @@ Rule below(const std::string& name, const std::string& other) {
             if (!value || !limit || *value < *limit) return;
             report(problems, name,
                    str_cat(shown(options, name), " is not below ", shown(options, other)),
-                   str_cat("lower --", name, " below ", value_text(options.at(other).get()),
-                           ", or raise --", other, " above ", value_text(options.at(name).get())));
+                   str_cat("lower --", name, " below ", options.text(other), ", or raise --", other,
+                           " above ", options.text(name)));
           }};
 }
 

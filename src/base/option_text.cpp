@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/options.h"
 
 namespace phx {
@@ -115,7 +116,7 @@ std::string value_text(const nlohmann::json& value) {
     for (const auto& item : value) text += (text.empty() ? "" : " ") + value_text(item);
     return text;
   }
-  std::string text = value.dump();
+  std::string text = json_text(value);
   if (value.is_number_float() && text.size() > 2 && text.ends_with(".0")) {
     text.resize(text.size() - 2);
   }

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 namespace phx {
 namespace {
@@ -43,5 +44,13 @@ bool parse_bool(const std::string& text) {
   }
   throw_error("is neither true nor false");
 }
+
+void write_json(nlohmann::json& out, bool value) { out = value; }
+void write_json(nlohmann::json& out, int64_t value) { out = value; }
+void write_json(nlohmann::json& out, double value) { out = value; }
+void write_json(nlohmann::json& out, const std::string& value) { out = value; }
+void write_null(nlohmann::json& out) { out = nullptr; }
+void write_list(nlohmann::json& out) { out = nlohmann::json::array(); }
+nlohmann::json& next_item(nlohmann::json& list) { return list.emplace_back(); }
 
 }  // namespace phx

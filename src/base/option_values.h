@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -21,34 +21,44 @@ int64_t parse_integer(const std::string& text);
 double parse_number(const std::string& text);
 bool parse_bool(const std::string& text);
 
+// The library's full header is heavy and a config is bound in many places: these hide it.
+void write_json(nlohmann::json& out, bool value);
+void write_json(nlohmann::json& out, int64_t value);
+void write_json(nlohmann::json& out, double value);
+void write_json(nlohmann::json& out, const std::string& value);
+void write_json(nlohmann::json& out, const char* value) = delete;  // it would become a bool
+void write_null(nlohmann::json& out);
+void write_list(nlohmann::json& out);             // an empty one
+nlohmann::json& next_item(nlohmann::json& list);  // a new one at its end
+
 template <class T>
 struct OptionValue;
 
 template <>
 struct OptionValue<bool> {
   static bool parse(const std::string& text) { return parse_bool(text); }
-  static nlohmann::json json(bool value) { return value; }
+  static void write(nlohmann::json& out, bool value) { write_json(out, value); }
   static std::string type() { return "switch"; }
 };
 
 template <>
 struct OptionValue<int64_t> {
   static int64_t parse(const std::string& text) { return parse_integer(text); }
-  static nlohmann::json json(int64_t value) { return value; }
+  static void write(nlohmann::json& out, int64_t value) { write_json(out, value); }
   static std::string type() { return "int"; }
 };
 
 template <>
 struct OptionValue<double> {
   static double parse(const std::string& text) { return parse_number(text); }
-  static nlohmann::json json(double value) { return value; }
+  static void write(nlohmann::json& out, double value) { write_json(out, value); }
   static std::string type() { return "float"; }
 };
 
 template <>
 struct OptionValue<std::string> {
   static std::string parse(const std::string& text) { return text; }
-  static nlohmann::json json(const std::string& value) { return value; }
+  static void write(nlohmann::json& out, const std::string& value) { write_json(out, value); }
   static std::string type() { return "text"; }
 };
 
@@ -61,7 +71,7 @@ requires requires(const T& value, const std::string& text) {
 }
 struct OptionValue<T> {
   static T parse(const std::string& text) { return T::parse(text); }
-  static nlohmann::json json(const T& value) { return value.text(); }
+  static void write(nlohmann::json& out, const T& value) { write_json(out, value.text()); }
   static std::string type() { return T::kTypeName; }
 };
 
@@ -81,7 +91,9 @@ struct OptionValue<E> {
     }
     throw_error(str_cat("\"", text, "\" is no choice"));  // the registry checks choices before this
   }
-  static nlohmann::json json(E value) { return names_of<E>().at(static_cast<size_t>(value)); }
+  static void write(nlohmann::json& out, E value) {
+    write_json(out, names_of<E>().at(static_cast<size_t>(value)));
+  }
   static std::string type() { return "choice"; }
 };
 

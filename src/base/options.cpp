@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
 namespace phx {
 
-void check_range(double value, double low, bool low_allowed, double high, bool high_allowed,
-                 const std::string& rule) {
-  const bool above = low_allowed ? value >= low : value > low;
-  const bool below = high_allowed ? value <= high : value < high;
-  PHX_CHECK(above && below, "should be ", rule);
+nlohmann::json Option::get() const {
+  nlohmann::json value;
+  write(value);
+  return value;
 }
 
 std::string Option::flag() const {
@@ -20,6 +20,7 @@ std::string Option::flag() const {
 }
 
 void OptionSet::add(Option option) {
+  if (option.default_text.empty()) option.default_text = value_text(option.get());
   const int index = static_cast<int>(options_.size());
   if (option.kind == Option::Kind::toggle && option.starts_true && option.switches.empty()) {
     option.switches = {{"no-" + option.name, "false"}, {"disable-" + option.name, "false"}};
@@ -99,6 +100,8 @@ std::optional<double> OptionSet::number(const std::string& name) const {
   if (!value.is_number()) return std::nullopt;
   return value.get<double>();
 }
+
+std::string OptionSet::text(const std::string& name) const { return value_text(at(name).get()); }
 
 void OptionSet::check(std::span<const Rule> rules, ParseReport& report) const {
   for (const Rule& rule : rules) rule.check(*this, report.problems);

@@ -14,7 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,8 +61,9 @@ struct Option {
   bool given = false;   // by the command line or a file
   bool failed = false;  // given, with a value that was not taken
   std::function<void(std::span<const std::string>)> assign;  // throws Error: a predicate, see above
-  std::function<nlohmann::json()> get;
+  std::function<void(nlohmann::json& out)> write;            // the field's value as JSON
 
+  nlohmann::json get() const;
   std::string flag() const;  // the spelling to show: "--name", or the off-switch
 };
 
@@ -110,6 +111,9 @@ class OptionSet {
   bool active(const std::string& name) const;
   // None when it is no number, was not taken, or is required and missing.
   std::optional<double> number(const std::string& name) const;
+
+  // As a user would write it; "none" where an optional is unset.
+  std::string text(const std::string& name) const;
 
   nlohmann::json json() const;  // {"hidden_size": 4096, ..}: Megatron's names
   void load_json(const nlohmann::json& values, ParseReport& report);  // what json() wrote

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/math.h"
 #include "core/shape.h"
 
@@ -144,26 +144,12 @@ SavedTensor read_tensor(const Json& entry, const std::string& name, const Manife
   return tensor;
 }
 
-// Equal keys: nlohmann would keep the last one silently.
-Json parse_json(std::string_view text, const Reader& read) {
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 64) throw_error(str_cat(read.where, ": nested deeper than a manifest is"));
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      twice = parsed.get<std::string>();
-    return true;
-  };
-  Json json;
+Json parse_manifest_json(std::string_view text, const Reader& read) {
   try {
-    json = Json::parse(text, watch);
-  } catch (const Json::exception& error) {
-    read.fail(str_cat("this is not JSON: ", error.what()));
+    return parse_strict_json(text, /*depth=*/64);
+  } catch (const Error& error) {
+    read.fail(str_cat("the manifest ", error.what()));
   }
-  if (!twice.empty()) read.fail(str_cat("\"", twice, "\" is there twice"));
-  return json;
 }
 
 Json piece_json(const SavedPiece& piece) {
@@ -217,15 +203,13 @@ std::string Manifest::to_text() const {
                           {"shape", tensor.info.shape},
                           {"pieces", std::move(pieces)}};
   }
-  for (const auto& [key, text] : info) info_json[key] = Json::parse(text);
-  const std::string body = Json{
-      {"format", kFormat},
-      {"iteration", iteration},
-      {"block_bytes", block_bytes},
-      {"files", std::move(files_json)},
-      {"tensors", std::move(tensors_json)},
-      {"info",
-       std::move(info_json)}}.dump();
+  for (const auto& [key, text] : info) info_json[key] = parse_json(text);
+  const std::string body = json_text(Json{{"format", kFormat},
+                                          {"iteration", iteration},
+                                          {"block_bytes", block_bytes},
+                                          {"files", std::move(files_json)},
+                                          {"tensors", std::move(tensors_json)},
+                                          {"info", std::move(info_json)}});
   return str_cat(kBefore, hex(xxh3(std::as_bytes(std::span(body)))), kBetween, body, kBehind);
 }
 
@@ -246,7 +230,7 @@ Manifest Manifest::parse(std::string_view text, const std::string& where) {
 
 Manifest Manifest::parse_body(std::string_view body, const std::string& where) {
   const Reader read{where};
-  const Json json = parse_json(body, read);
+  const Json json = parse_manifest_json(body, read);
   const std::string format = read.text(read.member(json, "format"), "format");
   if (format != kFormat)
     read.fail(str_cat("the format is \"", format, "\"; this build reads ", kFormat));
@@ -267,7 +251,7 @@ Manifest Manifest::parse_body(std::string_view body, const std::string& where) {
     manifest.tensors.emplace(name, read_tensor(entry, name, manifest, read));
   const Json& info = read.member(json, "info");
   if (!info.is_object()) read.fail("\"info\" is not an object");
-  for (const auto& [key, value] : info.items()) manifest.info[key] = value.dump();
+  for (const auto& [key, value] : info.items()) manifest.info[key] = json_text(value);
   return manifest;
 }
 

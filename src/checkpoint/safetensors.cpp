@@ -4,11 +4,11 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/math.h"
 
 namespace phx {
@@ -81,26 +81,13 @@ int64_t byte_size(const SafetensorsEntry& entry, const std::string& where) {
   return size;
 }
 
-// nlohmann keeps the last of several equal keys; here the same name twice is an error, since two
-// readers could see different tensors. Depth is bounded because the header is never deeper than
-// tensors -> tensor -> list.
+// The same name twice is an error, since two readers could see different tensors. A header is never
+// deeper than tensors -> tensor -> list.
 Json parse_header(std::string_view header, const std::string& file) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    PHX_CHECK(depth <= 3, file, ": the header is nested deeper than safetensors headers are");
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const std::string key = parsed.get<std::string>();
-      PHX_CHECK(keys.back().insert(key).second, file, ": the header has \"", printable(key),
-                "\" twice");
-    }
-    return true;
-  };
   try {
-    return Json::parse(header, watch);
-  } catch (const Json::exception& error) {
-    throw_error(str_cat(file, ": the header is not valid JSON: ", printable(error.what())));
+    return parse_strict_json(header, /*depth=*/3);
+  } catch (const Error& error) {
+    throw_error(str_cat(file, ": the header ", printable(error.what())));
   }
 }
 
@@ -243,7 +230,7 @@ std::string safetensors_header(const Path& path, std::span<const SafetensorsEntr
   }
   std::string text;
   try {
-    text = header.dump();
+    text = json_text(header);
   } catch (const Json::exception& error) {  // a name or a metadata string that is not UTF-8
     throw_error(str_cat(path.native(), ": cannot be written as JSON: ", error.what()));
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -110,7 +109,7 @@ std::shared_ptr<const NativeCheckpoint> open_native(const Path& folder,
 }
 
 TransformerConfig model_of(const NativeCheckpoint& checkpoint) {
-  return PretrainOptions::from_json(nlohmann::json::parse(checkpoint.info("options"))).model;
+  return PretrainOptions::from_json(checkpoint.info("options")).model;
 }
 
 // ---- import
@@ -132,7 +131,7 @@ int run_import(std::span<const std::string> args) {
   const Path native = options.native;
   keep_companions(hf.folder, native);
   write_checkpoint(native, /*iteration=*/0, *hf.tensors,
-                   {{"options", options_of(hf, kept_companions(native)).to_json().dump()}});
+                   {{"options", options_of(hf, kept_companions(native)).to_json()}});
   std::cout << fmt::format("{}: {} tensors of a {} model are in {}\n", options.hf,
                            hf.tensors->tensors().size(), hf.config.family->name,
                            checkpoint_path(native, 0).string());
@@ -148,7 +147,7 @@ int run_export(std::span<const std::string> args) {
   set.add("Export", options);
   const std::vector<Rule> rules = {
       {"--max-shard-size is a size", [](const OptionSet& o, Problems& problems) {
-         const std::string text = o.at("max-shard-size").get().get<std::string>();
+         const std::string text = o.text("max-shard-size");
          try {
            parse_size(text);
          } catch (const Error& error) {

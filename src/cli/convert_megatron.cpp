@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/torch/torch_dist_writer.h"
@@ -51,7 +51,7 @@ struct ExportOptions {
 
 // The options of a run of this model, as far as the checkpoint tells them.
 PretrainOptions imported_options(const MegatronModel& megatron) {
-  PretrainOptions options = PretrainOptions::from_json(megatron.options());
+  PretrainOptions options = PretrainOptions::from_json(json_text(megatron.options()));
   options.model.resolve();
   options.train.micro_batch_size = 1;
   const auto& embedding = megatron.weights->tensors().find("embedding.word_embeddings.weight");
@@ -79,7 +79,7 @@ int run_import_megatron(std::span<const std::string> args) {
   const std::optional<RunState> state = megatron_run_state(megatron.common_json);
   const bool resumable = megatron.has_optimizer && state && !options.weights_only;
   const TensorSource& source = resumable ? *megatron.tensors : *megatron.weights;
-  CheckpointInfo info{{"options", imported_options(megatron).to_json().dump()}};
+  CheckpointInfo info{{"options", imported_options(megatron).to_json()}};
   if (resumable) info["state"] = state->to_json();
   const int64_t iteration = resumable ? state->iteration : 0;
   for (const std::string& note : megatron.notes) std::cout << "note: " << note << "\n";

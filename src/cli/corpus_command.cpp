@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "cli/parse_args.h"
 #include "data/byte_tokenizer.h"
 #include "data/story_corpus.h"
@@ -33,7 +33,7 @@ struct CorpusOptions {
 };
 
 void check_suffix(const OptionSet& options, Problems& problems) {
-  const std::string output = options.at("output").get().get<std::string>();
+  const std::string output = options.text("output");
   if (output.empty()) return;
   const Path suffix = Path(output).extension();
   for (const char* known : {".txt", ".jsonl", ".u16", ".i32"}) {
@@ -79,7 +79,7 @@ Written write_as_suffix_says(const Path& path, uint64_t seed, int64_t min_bytes)
   AtomicFile file(path);
   const Written written = write_documents(seed, min_bytes, [&](const std::string& document) {
     const bool json = suffix == ".jsonl";
-    file.write((json ? nlohmann::json{{"text", document}}.dump() : document) + '\n');
+    file.write((json ? json_text(nlohmann::json{{"text", document}}) : document) + '\n');
   });
   file.commit();
   return written;

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "base/options.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/compare.h"
@@ -54,10 +54,10 @@ int print_differences(const NativeCheckpoint& a, const NativeCheckpoint& b, bool
     nlohmann::json list = nlohmann::json::array();
     for (const TensorDifference& one : found)
       list.push_back({{"name", one.name}, {"what", one.what}, {"largest", one.largest}});
-    std::cout << nlohmann::json{{"first", a.path().string()},
-                                {"second", b.path().string()},
-                                {"differences", list}}
-                     .dump(2)
+    std::cout << json_text(nlohmann::json{{"first", a.path().string()},
+                                          {"second", b.path().string()},
+                                          {"differences", list}},
+                           2)
               << "\n";
     return found.empty() ? kExitDone : kExitFailed;
   }
@@ -90,15 +90,14 @@ void print_json(const NativeCheckpoint& checkpoint, bool with_statistics) {
   nlohmann::json tensors = nlohmann::json::object(), info = nlohmann::json::object();
   for (const auto& [name, tensor] : checkpoint.manifest().tensors)
     tensors[name] = tensor_json(checkpoint, name, tensor, with_statistics);
-  for (const auto& [key, text] : checkpoint.manifest().info)
-    info[key] = nlohmann::json::parse(text);
-  std::cout << nlohmann::json{{"path", checkpoint.path().string()},
-                              {"iteration", checkpoint.iteration()},
-                              {"files", checkpoint.manifest().files.size()},
-                              {"bytes", checkpoint.bytes()},
-                              {"tensors", tensors},
-                              {"info", info}}
-                   .dump(2)
+  for (const auto& [key, text] : checkpoint.manifest().info) info[key] = parse_json(text);
+  std::cout << json_text(nlohmann::json{{"path", checkpoint.path().string()},
+                                        {"iteration", checkpoint.iteration()},
+                                        {"files", checkpoint.manifest().files.size()},
+                                        {"bytes", checkpoint.bytes()},
+                                        {"tensors", tensors},
+                                        {"info", info}},
+                         2)
             << "\n";
 }
 
@@ -129,16 +128,16 @@ void print_text(const NativeCheckpoint& checkpoint, bool with_statistics) {
              manifest.files.size() == 1 ? "file" : "files", format_bytes(checkpoint.bytes()));
   print_tensors(checkpoint, with_statistics);
   for (const auto& [key, text] : manifest.info) {
-    const auto value = nlohmann::json::parse(text);
+    const auto value = parse_json(text);
     fmt::print("\n{}\n", key);
     if (!value.is_object()) {
-      fmt::print("  {}\n", value.dump());
+      fmt::print("  {}\n", json_text(value));
       continue;
     }
     for (const auto& [name, field] : value.items())
       if (!field.is_null())
         fmt::print("  {} {:.<{}} {}\n", name, "",
-                   std::max<size_t>(48, name.size() + 1) - name.size(), field.dump());
+                   std::max<size_t>(48, name.size() + 1) - name.size(), json_text(field));
   }
 }
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "cli/exit_codes.h"
 #include "cli/parse_args.h"
 #include "cli/usage_error.h"
@@ -102,7 +102,7 @@ void print_pair(const IndexedDataset& pair, bool json) {
       if (lengths.classes[k] > 0)
         out["histogram"].push_back(
             {{"from", class_begin(k)}, {"below", class_end(k)}, {"count", lengths.classes[k]}});
-    fmt::print("{}\n", out.dump());
+    fmt::print("{}\n", json_text(out));
     return;
   }
   fmt::print("{}\n  {} tokens as {}\n  {} sequences in {} documents\n", pair.prefix().native(),
@@ -198,7 +198,7 @@ void print_sample(const InspectFlags& flags, const std::string& prefix) {
   Sample sample;
   dataset->sample(*flags.sample, sample);
   if (flags.json) {
-    fmt::print("{}\n", json_of(sample).dump());
+    fmt::print("{}\n", json_text(json_of(sample)));
     return;
   }
   const bool colour = ::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;

@@ -1,7 +1,5 @@
 #include "cli/open_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/native_checkpoint.h"
@@ -34,8 +32,7 @@ OpenedModel open_model(const std::string& folder, std::optional<int64_t> step) {
   PHX_CHECK(iteration.has_value(), "--load ", folder,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   auto checkpoint = std::make_shared<NativeCheckpoint>(find_checkpoint(folder, *iteration));
-  return {PretrainOptions::from_json(nlohmann::json::parse(checkpoint->info("options"))),
-          checkpoint};
+  return {PretrainOptions::from_json(checkpoint->info("options")), checkpoint};
 }
 
 }  // namespace phx

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/option_rules.h"
 #include "cli/megatron_catalogue.h"
 #include "convert/hf_model.h"
@@ -85,7 +86,7 @@ void check_offloaded_layers(const OptionSet& options, Problems& problems) {
 }
 
 void check_vocabulary(const OptionSet& options, Problems& problems) {
-  const bool bytes = options.at("tokenizer-type").get() == "ByteTokenizer";
+  const bool bytes = options.text("tokenizer-type") == "ByteTokenizer";
   if (bytes && options.number("vocab-size").value_or(ByteTokenizer::kVocabSize) <
                    ByteTokenizer::kVocabSize) {
     add(problems, "vocab-size",
@@ -95,7 +96,7 @@ void check_vocabulary(const OptionSet& options, Problems& problems) {
   }
   if (bytes || options.active("vocab-size")) return;
   const bool tokenizer = options.active("tokenizer-model") || options.active("vocab-file");
-  const std::string type = options.at("tokenizer-type").get().get<std::string>();
+  const std::string type = options.text("tokenizer-type");
   if (tokenizer && type != "NullTokenizer") return;
   add(problems, "vocab-size", "--vocab-size is required when no tokenizer tells it",
       "add --vocab-size, or --tokenizer-model, or --vocab-file and --merge-file");
@@ -117,7 +118,7 @@ void check_training_share(const OptionSet& options, Problems& problems) {
       options.active("per-split-data-args-path"))
     return;
   DataConfig data;
-  data.split = options.at("split").get().get<std::string>();
+  data.split = options.text("split");
   try {
     if (data.split_shares()[0] > 0) return;
   } catch (const Error&) {
@@ -134,7 +135,7 @@ void check_tokens(const OptionSet& options, Problems& problems) {
   const auto length = options.number("seq-length"), micro = options.number("micro-batch-size");
   if (!length || !micro || (!iterations && !samples)) return;
   double batch = options.number("global-batch-size").value_or(*micro);
-  const auto sizes = options.at("step-batch-size-schedule").get().get<std::string>();
+  const auto sizes = options.text("step-batch-size-schedule");
   if (!sizes.empty() && BatchSchedule::problems(sizes, 1).empty())
     batch = double(BatchSchedule::parse(sizes, 1).largest());
   const double tokens = (iterations ? *iterations * batch : *samples) * *length;
@@ -148,7 +149,7 @@ void check_tokens(const OptionSet& options, Problems& problems) {
 
 void check_no_position(const OptionSet& options, Problems& problems) {
   if (!options.seen("no-position-embedding")) return;
-  if (options.at("position-embedding-type").get() != "learned_absolute") return;
+  if (options.text("position-embedding-type") != "learned_absolute") return;
   add(problems, "no-position-embedding",
       "--no-position-embedding contradicts --position-embedding-type learned_absolute",
       "use --position-embedding-type rope or none");
@@ -226,8 +227,8 @@ TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& 
   taken.over_flags = told && taken.hf;
   nlohmann::json kept;
   try {
-    kept = nlohmann::json::parse(
-        checkpoint_options(taken.hf.value_or(given.train.load), given.train.ckpt_step));
+    kept =
+        parse_json(checkpoint_options(taken.hf.value_or(given.train.load), given.train.ckpt_step));
   } catch (const std::exception& error) {
     const std::string flag = told ? "use-checkpoint-args" : "load";
     add(report.problems, flag, str_cat("--", flag, ": ", error.what()),
@@ -342,15 +343,15 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   return result;
 }
 
-nlohmann::json PretrainOptions::to_json() const {
+std::string PretrainOptions::to_json(int indent) const {
   PretrainOptions copy = *this;
-  return pretrain_option_set(copy).json();
+  return json_text(pretrain_option_set(copy).json(), indent);
 }
 
-PretrainOptions PretrainOptions::from_json(const nlohmann::json& values) {
+PretrainOptions PretrainOptions::from_json(const std::string& text) {
   PretrainOptions options;
   ParseReport report;
-  pretrain_option_set(options).load_json(values, report);
+  pretrain_option_set(options).load_json(parse_json(text), report);
   PHX_CHECK(report.ok(), "options kept with a run cannot be read:\n",
             format_problems(report.problems));
   return options;

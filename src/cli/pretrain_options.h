@@ -1,7 +1,6 @@
 // All options of `phalanx pretrain`: Megatron's flags or a YAML file in, checked configs out.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,9 +25,9 @@ struct PretrainOptions {
   SftConfig sft;
 
   // What the JSON copy kept beside a run or in a checkpoint holds: {"hidden_size": 4096, ..}.
-  nlohmann::json to_json() const;
-  static PretrainOptions from_json(const nlohmann::json& values);  // throws on what it cannot place
-  std::string table() const;                                       // alphabetical, with dots
+  std::string to_json(int indent = -1) const;                 // -1: in one line
+  static PretrainOptions from_json(const std::string& text);  // throws on what it cannot place
+  std::string table() const;                                  // alphabetical, with dots
 };
 
 struct ParseResult {

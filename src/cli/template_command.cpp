@@ -3,10 +3,10 @@
 #include <time.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/terminal.h"
 #include "cli/parse_args.h"
 #include "data/chat/builtins.h"
@@ -97,7 +97,7 @@ std::tm time_of(const nlohmann::ordered_json& job) {
 nlohmann::json answer_to(const nlohmann::ordered_json& job) {
   try {
     const jinja::Template made(job.at("template").get<std::string>(), "template");
-    const jinja::Value variables = jinja::parse_json(job.at("variables").dump());
+    const jinja::Value variables = jinja::parse_json(json_text(job.at("variables")));
     const jinja::Rendered rendered = made.render(variables, {.now = time_of(job)});
     nlohmann::json spans = nlohmann::json::array();
     for (const auto& [begin, end] : rendered.generation) spans.push_back({begin, end});
@@ -128,7 +128,7 @@ int run_template(std::span<const std::string> args) {
   for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
     // Keys keep their order: a dict in a template has one.
     const auto job = nlohmann::ordered_json::parse(rest.substr(0, end));
-    std::cout << answer_to(job).dump() << "\n";
+    std::cout << json_text(answer_to(job)) << "\n";
   }
   return 0;
 }

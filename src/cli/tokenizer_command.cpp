@@ -4,11 +4,11 @@
 
 #include <iostream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "cli/exit_codes.h"
 #include "cli/parse_args.h"
 #include "cli/usage_error.h"
@@ -132,7 +132,7 @@ void for_each_line(const std::string& text, Each&& each) {
 }
 
 Json parse_line(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json json = try_parse_json(line);
   PHX_CHECK(!json.is_discarded(), "this line is no JSON: ", line.substr(0, 80));
   return json;
 }
@@ -165,14 +165,14 @@ int encode(std::span<const std::string> args) {
       const Json& value = json.is_object() && json.contains("text") ? json["text"] : json;
       PHX_CHECK(value.is_string(), "this line holds no text: ", line.substr(0, 80));
       const auto ids = encoded(*tokenizer, value.get<std::string>(), options.special);
-      std::cout << Json(ids).dump() << "\n";
+      std::cout << json_text(Json(ids)) << "\n";
     });
     return kExitDone;
   }
   const auto ids = encoded(*tokenizer, text, options.special);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (options.tokens) {
-      fmt::print("{:>8}  {}\n", ids[i], Json(tokenizer->token_text(ids[i])).dump());
+      fmt::print("{:>8}  {}\n", ids[i], json_text(Json(tokenizer->token_text(ids[i]))));
     } else {
       fmt::print("{}{}", i > 0 ? " " : "", ids[i]);
     }
@@ -193,7 +193,7 @@ int decode(std::span<const std::string> args) {
   if (options.jsonl) {
     for_each_line(read_input(), [&](const std::string& line) {
       const auto ids = parse_line(line).get<std::vector<int32_t>>();
-      std::cout << Json(tokenizer->decode(ids)).dump() << "\n";
+      std::cout << json_text(Json(tokenizer->decode(ids))) << "\n";
     });
     return kExitDone;
   }
@@ -223,7 +223,7 @@ int show(std::span<const std::string> args) {
   }
   const int64_t end = std::min(tokenizer->vocab_size(), options.first + options.count);
   for (int64_t id = options.first; id < end; ++id) {
-    fmt::print("{:>8}  {}\n", id, Json(tokenizer->token_text(static_cast<int32_t>(id))).dump());
+    fmt::print("{:>8}  {}\n", id, json_text(Json(tokenizer->token_text(static_cast<int32_t>(id)))));
   }
   return kExitDone;
 }

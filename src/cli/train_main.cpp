@@ -40,7 +40,7 @@ RunConfig run_config(const PretrainOptions& options) {
           .train = options.train,
           .data = options.data,
           .sft = options.sft,
-          .json = options.to_json().dump()};
+          .json = options.to_json()};
 }
 
 namespace {
@@ -72,7 +72,7 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
                          " parameters; data: ", session.data_description));
   if (!options.train.save.empty() && mesh.rank() == 0) {
     make_folder(options.train.save);
-    write_file(Path(options.train.save) / "options.json", options.to_json().dump(2) + "\n");
+    write_file(Path(options.train.save) / "options.json", options.to_json(2) + "\n");
   }
   return Trainer(session, terminal, trainer_options).run();
 }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/options.h"
 #include "convert/hf_positions.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json parse(const char* text) { return Json::parse(text); }
+Json parse(const char* text) { return parse_json(text); }
 
 OptionSet fields_of(TransformerConfig& model) {
   OptionSet set;
@@ -97,7 +97,7 @@ void take_keys(const Family& family, const Json& config, Json& ours,
     const Json value = config.contains(row.hf) ? config[row.hf] : parse(row.absent);
     if (std::ranges::any_of(row.values, [&](const char* good) { return value == parse(good); }))
       continue;
-    problems.push_back(str_cat("\"", row.hf, "\" is ", value.dump(), ", but of ", family.name,
+    problems.push_back(str_cat("\"", row.hf, "\" is ", json_text(value), ", but of ", family.name,
                                " models only ", row.values.front(), " is computed here"));
   }
   for (const FixedRow& row : family.fixed) ours[row.ours] = parse(row.value);

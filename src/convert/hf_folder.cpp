@@ -5,10 +5,10 @@
 
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/copy_box.h"
 #include "checkpoint/torch/torch_file.h"
 
@@ -45,7 +45,7 @@ Json read_json_object(const Path& path) {
   const std::string text = read_file(path);
   Json json;
   try {
-    json = Json::parse(text);
+    json = parse_json(text);
   } catch (const Json::exception& error) {
     throw_error(str_cat(path.string(), " is no JSON: ", error.what()));
   }

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "kernels/rope_frequencies.h"
 
 namespace phx {
@@ -114,8 +114,8 @@ std::vector<int64_t> named_layers(const Json& types, Problems& problems) {
   std::vector<int64_t> list;
   for (const Json& type : types) {
     if (type != kSliding && type != kFull)
-      problems.push_back(str_cat("\"layer_types\" holds ", type.dump(), "; only ", kFull, " and ",
-                                 kSliding, " are computed here"));
+      problems.push_back(str_cat("\"layer_types\" holds ", json_text(type), "; only ", kFull,
+                                 " and ", kSliding, " are computed here"));
     list.push_back(type == kSliding);
   }
   return list;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/option_values.h"
 #include "checkpoint/safetensors.h"
 
@@ -95,7 +95,7 @@ void write_weights(const Path& folder, const TensorSource& source,
     }
   }
   const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-  write_file(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_file(folder / "model.safetensors.index.json", json_text(index, 2) + "\n");
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ void write_hf_folder(const Path& folder, const TensorSource& source,
   write_weights(partial, source, order, options);
   for (const Path& file : options.companions)
     write_file(partial / file.filename(), read_file(file));
-  write_file(partial / "config.json", config.dump(2) + "\n");
+  write_file(partial / "config.json", json_text(config, 2) + "\n");
   std::filesystem::remove_all(folder);
   std::filesystem::rename(partial, folder);
 }

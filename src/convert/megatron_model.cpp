@@ -1,8 +1,7 @@
 #include "convert/megatron_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "base/options.h"
 #include "checkpoint/torch/split_masters.h"
 #include "checkpoint/torch/torch_kind.h"
@@ -50,7 +49,7 @@ MegatronModel::MegatronModel(const Path& folder, std::optional<int64_t> step, in
   OpenedTorchCheckpoint opened = open_torch_checkpoint(folder, {}, step);
   kind = name(opened.kind);
   common_json = std::move(opened.common_json);
-  vocab_size_ = unpadded_vocabulary(vocab_size, Json::parse(common_json));
+  vocab_size_ = unpadded_vocabulary(vocab_size, parse_json(common_json));
   if (vocab_size_ > 0) opened = open_torch_checkpoint(folder, {.vocab_size = vocab_size_}, step);
   notes = std::move(opened.notes);
   tensors = std::make_shared<SplitMasters>(std::move(opened.source));
@@ -62,7 +61,7 @@ MegatronModel::MegatronModel(const Path& folder, std::optional<int64_t> step, in
 }
 
 Json MegatronModel::options() const {
-  const Json common = Json::parse(common_json);
+  const Json common = parse_json(common_json);
   const auto args = common.find("args");
   PHX_CHECK(args != common.end() && args->is_object(), path.native(),
             " does not hold the arguments of its run: what model it is, is not known"

@@ -28,7 +28,7 @@ std::array<double, 3> parse_split(const std::string& text) {
 
 void check_split(const OptionSet& options, Problems& problems) {
   try {
-    parse_split(options.at("split").get().get<std::string>());
+    parse_split(options.text("split"));
   } catch (const Error& error) {
     problems.push_back({ProblemKind::rule, "--split",
                         str_cat(shown(options, "split"), " ", error.what()),
@@ -46,7 +46,7 @@ void check_token_file(const OptionSet& options, Problems& problems) {
   for (const char* name : {"reset-position-ids", "reset-attention-mask", "eod-mask-loss",
                            "dataloader-inter-document-masking"})
     if (options.active(name)) refuse(name);
-  if (options.at("dataloader-type").get() == "cyclic") refuse("dataloader-type");
+  if (options.text("dataloader-type") == "cyclic") refuse("dataloader-type");
 }
 
 }  // namespace

@@ -8,12 +8,8 @@
 namespace phx {
 namespace {
 
-std::string choice(const OptionSet& options, const char* name) {
-  return options.at(name).get().get<std::string>();
-}
-
 void check_weight_decay(const OptionSet& options, Problems& problems) {
-  const std::string style = choice(options, "weight-decay-incr-style");
+  const std::string style = options.text("weight-decay-incr-style");
   for (const char* name : {"start-weight-decay", "end-weight-decay"}) {
     const std::string flag = str_cat("--", name);
     if (style == "constant" && options.active(name)) {
@@ -31,7 +27,7 @@ void check_weight_decay(const OptionSet& options, Problems& problems) {
 }
 
 void check_wsd(const OptionSet& options, Problems& problems) {
-  const bool wsd = choice(options, "lr-decay-style") == "WSD";
+  const bool wsd = options.text("lr-decay-style") == "WSD";
   const bool length =
       options.active("lr-wsd-decay-iters") || options.active("lr-wsd-decay-samples");
   if (wsd && !length) {
@@ -42,7 +38,7 @@ void check_wsd(const OptionSet& options, Problems& problems) {
   if (!wsd && length) {
     problems.push_back({ProblemKind::rule, "--lr-wsd-decay-iters",
                         str_cat("a WSD decay length has no effect with --lr-decay-style ",
-                                choice(options, "lr-decay-style")),
+                                options.text("lr-decay-style")),
                         "use --lr-decay-style WSD"});
   }
 }
@@ -86,7 +82,7 @@ void check_one_warmup(const OptionSet& options, Problems& problems) {
 // 16 bits beside weights that have more would be their weakest link, and proofs are in fp64.
 void check_state_types(const OptionSet& options, Problems& problems) {
   for (const char* name : {"main-grads-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
-    if (choice(options, name) == "fp32") continue;
+    if (options.text(name) == "fp32") continue;
     const std::string flag = str_cat("--", name);
     if (!options.active("use-precision-aware-optimizer"))
       problems.push_back({ProblemKind::rule, flag,

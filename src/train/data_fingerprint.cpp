@@ -1,11 +1,11 @@
 #include "train/data_fingerprint.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/option_binder.h"
 #include "base/options.h"
 #include "checkpoint/manifest.h"
@@ -73,7 +73,7 @@ class Fingerprint {
       if (!file.empty()) add_content(file);
   }
 
-  std::string text() const { return values_.dump(); }
+  std::string text() const { return json_text(values_); }
 
  private:
   void put(const std::string& key, Json value) { values_[key] = std::move(value); }
@@ -127,13 +127,13 @@ std::string data_fingerprint(const RunConfig& config, const SampleSource* train)
 
 std::vector<std::string> fingerprint_differences(const std::string& before,
                                                  const std::string& now) {
-  const Json old_values = Json::parse(before), values = Json::parse(now);
+  const Json old_values = parse_json(before), values = parse_json(now);
   std::vector<std::string> lines;
   Json keys = old_values;
   keys.update(values);
   const auto text = [](const Json& from, const std::string& key) -> std::string {
     if (!from.contains(key)) return "nothing";
-    return from[key].is_null() ? "unset" : from[key].dump();
+    return from[key].is_null() ? "unset" : json_text(from[key]);
   };
   for (const auto& [key, unused] : keys.items()) {
     const bool both = old_values.contains(key) && values.contains(key);

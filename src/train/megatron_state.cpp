@@ -1,6 +1,6 @@
 #include "train/megatron_state.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace phx {
 namespace {
@@ -27,7 +27,7 @@ int64_t integer_or(const Json& value, int64_t otherwise) {
 }  // namespace
 
 std::optional<RunState> megatron_run_state(const std::string& common_json) {
-  const Json common = Json::parse(common_json);
+  const Json common = parse_json(common_json);
   const Json iteration = at_path(common, {"iteration"});
   const Json samples = at_path(common, {"args", "consumed_train_samples"});
   if (!iteration.is_number_integer() || !samples.is_number_integer()) return std::nullopt;

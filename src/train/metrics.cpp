@@ -1,9 +1,9 @@
 #include "train/metrics.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_lines.h"
 
 namespace phx {
@@ -31,7 +31,7 @@ const Path& keep_until(const Path& path, int64_t iteration) {
     PHX_CHECK(at != object.end() && at->is_number_integer(), path.native(), ":", line,
               ": a line of metrics should have an \"iteration\"");
     // Keys come out sorted here; whoever reads JSON does not mind.
-    if (at->get<int64_t>() <= iteration) kept += object.dump() + '\n';
+    if (at->get<int64_t>() <= iteration) kept += json_text(object) + '\n';
   });
   write_file(path, kept);
   return path;
@@ -63,7 +63,7 @@ void MetricsFile::write(const IterationReport& report) {
   object["nan iterations"] = report.nan_iterations;
   put(object, "tokens per second", report.tokens_per_second);
   put(object, "mfu", report.mfu);
-  file_.write(object.dump() + '\n');
+  file_.write(json_text(object) + '\n');
 }
 
 void MetricsFile::write(const ValidationReport& report) {
@@ -73,7 +73,7 @@ void MetricsFile::write(const ValidationReport& report) {
   object["consumed samples"] = report.consumed_samples;
   if (!report.where.empty()) object["where"] = report.where;
   object["validation"] = losses;
-  file_.write(object.dump() + '\n');
+  file_.write(json_text(object) + '\n');
 }
 
 LossHistory read_losses(const Path& path, const std::string& name) {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/option_binder.h"
 #include "base/options.h"
@@ -31,13 +31,13 @@ std::string RunState::to_json() const {
     values["growth_tracker"] = scaler->growth;
     values["hysteresis_tracker"] = scaler->hysteresis_left;
   }
-  return values.dump();
+  return json_text(values);
 }
 
 RunState RunState::from_json(const std::string& text) {
   nlohmann::json values;
   try {
-    values = nlohmann::json::parse(text);
+    values = parse_json(text);
     return read(values);
   } catch (const nlohmann::json::exception& error) {
     throw_error(str_cat("the training state is broken: ", error.what()));
@@ -103,7 +103,7 @@ const std::set<std::string> kMayDiffer = {"seq_length", "max_position_embeddings
                                           "padded_vocab_size", "make_vocab_size_divisible_by"};
 
 std::string text_of(const nlohmann::json& value) {
-  return value.is_null() ? "unset" : value.dump();
+  return value.is_null() ? "unset" : json_text(value);
 }
 
 // A resumed run should be the run that was saved: the model must be the same, and so must the
@@ -111,8 +111,7 @@ std::string text_of(const nlohmann::json& value) {
 void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool weights_only) {
   const auto found = file.manifest().info.find("options");
   if (found == file.manifest().info.end() || config.json.empty()) return;
-  const auto before = nlohmann::json::parse(found->second),
-             now = nlohmann::json::parse(config.json);
+  const auto before = parse_json(found->second), now = parse_json(config.json);
   TransformerConfig model;
   OptimizerConfig optim;
   OptionSet model_fields, schedule_fields;
@@ -178,23 +177,19 @@ CheckpointInfo info_to_save(const Session& session, const RunState& state) {
   const AxisSizes& sizes = session.mesh.sizes();
   CheckpointInfo info{{"state", state.to_json()}};
   if (!config.json.empty()) info["options"] = config.json;
-  if (config.train.save_rng) info["rng"] = nlohmann::json{{"seed", config.train.seed}}.dump();
+  if (config.train.save_rng) info["rng"] = json_text(nlohmann::json{{"seed", config.train.seed}});
   nlohmann::json tokenizer{{"type", config.data.tokenizer_type}};
   for (const std::string& file :
        {config.data.tokenizer_model, config.data.vocab_file, config.data.merge_file})
     if (!file.empty() && std::filesystem::is_regular_file(file))
       tokenizer["files"][Path(file).filename().string()] = file_hash(file);
-  info["tokenizer"] = tokenizer.dump();
+  info["tokenizer"] = json_text(tokenizer);
   const std::string fingerprint = data_fingerprint(config, session.samples.get());
-  info["data"] = nlohmann::json{{"description", session.data_description},
-                                {"fingerprint", nlohmann::json::parse(fingerprint)}}
-                     .dump();
+  info["data"] = json_text(nlohmann::json{{"description", session.data_description},
+                                          {"fingerprint", parse_json(fingerprint)}});
   // For the curious: nothing reads it.
-  info["written_by"] = nlohmann::json{
-      {"world", session.mesh.size()},
-      {"tp", sizes.tp},
-      {"pp", sizes.pp},
-      {"dp", sizes.dp}}.dump();
+  info["written_by"] = json_text(nlohmann::json{
+      {"world", session.mesh.size()}, {"tp", sizes.tp}, {"pp", sizes.pp}, {"dp", sizes.dp}});
   return info;
 }
 
@@ -300,7 +295,7 @@ std::optional<Found> find(const Session& session) {
 void compare_seed(const NativeCheckpoint& file, const TrainConfig& train) {
   const auto found = file.manifest().info.find("rng");
   if (found == file.manifest().info.end() || !train.load_rng) return;
-  const int64_t seed = nlohmann::json::parse(found->second).value("seed", train.seed);
+  const int64_t seed = parse_json(found->second).value("seed", train.seed);
   PHX_CHECK(seed == train.seed, file.path().string(), " was made with --seed ", seed,
             ", and --seed ", train.seed, " is given now: the run would not be the same any more",
             "\n  hint: --seed ", seed, ", or --no-load-rng to go on with another one");
@@ -311,11 +306,11 @@ void compare_seed(const NativeCheckpoint& file, const TrainConfig& train) {
 void compare_data(const NativeCheckpoint& file, const Session& session) {
   const auto found = file.manifest().info.find("data");
   if (found == file.manifest().info.end()) return;
-  const auto data = nlohmann::json::parse(found->second);
+  const auto data = parse_json(found->second);
   if (!data.contains("fingerprint")) return;
   const std::string now = data_fingerprint(session.config, session.samples.get());
   std::string different;
-  for (const std::string& line : fingerprint_differences(data["fingerprint"].dump(), now))
+  for (const std::string& line : fingerprint_differences(json_text(data["fingerprint"]), now))
     different += "\n  " + line;
   if (different.empty()) return;
   log_warning(str_cat(file.path().string(), " was trained on other data:", different,
@@ -325,7 +320,7 @@ void compare_data(const NativeCheckpoint& file, const Session& session) {
 bool had_loss_scale(const NativeCheckpoint& file) {
   const auto found = file.manifest().info.find("options");
   if (found == file.manifest().info.end()) return true;
-  const auto options = nlohmann::json::parse(found->second, nullptr, /*allow_exceptions=*/false);
+  const auto options = try_parse_json(found->second);
   return !options.is_object() || options.value("fp16", true);
 }
 
@@ -418,7 +413,7 @@ std::string hf_options(const Path& folder) {
     options["tokenizer_type"] = "HuggingFaceTokenizer";
     options["tokenizer_model"] = folder.string();
   }
-  return options.dump();
+  return json_text(options);
 }
 
 }  // namespace
@@ -426,7 +421,7 @@ std::string hf_options(const Path& folder) {
 std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration) {
   if (is_hf_folder(folder)) return hf_options(folder);
   if (is_megatron_folder(folder, iteration))
-    return MegatronModel(folder, iteration).options().dump();
+    return json_text(MegatronModel(folder, iteration).options());
   if (!iteration) iteration = latest_checkpoint(folder);
   PHX_CHECK(iteration, folder.string(), " holds no checkpoint");
   return NativeCheckpoint(find_checkpoint(folder, *iteration)).info("options");

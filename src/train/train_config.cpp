@@ -60,8 +60,7 @@ void add(Problems& problems, const std::string& name, std::string text, std::str
 }
 
 void check_recompute(const OptionSet& options, Problems& problems) {
-  const nlohmann::json value = options.at("recompute-granularity").get();
-  const std::string kind = value.is_null() ? "" : value.get<std::string>();
+  const std::string kind = options.text("recompute-granularity");
   for (const char* name : {"recompute-method", "recompute-num-layers"}) {
     if (kind == "full" && !options.active(name)) {
       add(problems, name, str_cat("--recompute-granularity full requires --", name),
@@ -69,17 +68,18 @@ void check_recompute(const OptionSet& options, Problems& problems) {
     }
     if (kind != "full" && options.active(name)) {
       add(problems, name, shown(options, name) + " needs --recompute-granularity full",
-          kind.empty() ? "add it" : "selective recompute has modules instead");
+          kind == "none" ? "add it" : "selective recompute has modules instead");
     }
   }
   // Beyond Megatron: whole layers from the start, and modules of the others.
-  const bool by_block = kind == "full" && options.at("recompute-method").get() == "block";
+  const bool by_block = kind == "full" && options.text("recompute-method") == "block";
   if (kind != "selective" && !by_block && options.active("recompute-modules")) {
     add(problems, "recompute-modules",
         shown(options, "recompute-modules") + " needs --recompute-granularity selective",
-        kind.empty() ? "add it"
-                     : "full recompute covers every module, but for --recompute-method block those "
-                       "of the layers behind");
+        kind == "none"
+            ? "add it"
+            : "full recompute covers every module, but for --recompute-method block those "
+              "of the layers behind");
   }
 }
 
@@ -89,8 +89,7 @@ void check_offloading(const OptionSet& options, Problems& problems) {
     add(problems, "cpu-offloading", "--cpu-offloading requires --cpu-offloading-num-layers",
         "the fewer the faster: as many as do not fit");
   if (layers == 0) return;
-  const nlohmann::json recompute = options.at("recompute-granularity").get();
-  if (recompute == "full")
+  if (options.text("recompute-granularity") == "full")
     add(problems, "cpu-offloading-num-layers",
         shown(options, "cpu-offloading-num-layers") +
             " and --recompute-granularity full exclude each other: a layer that is computed again "
@@ -100,20 +99,20 @@ void check_offloading(const OptionSet& options, Problems& problems) {
 
 void check_batch_schedule(const OptionSet& options, Problems& problems) {
   if (!options.active("step-batch-size-schedule")) return;
-  const auto text = options.at("step-batch-size-schedule").get().get<std::string>();
+  const auto text = options.text("step-batch-size-schedule");
   const Problems wrong = BatchSchedule::problems(text, /*seq_length=*/1);
   problems.insert(problems.end(), wrong.begin(), wrong.end());
 }
 
 void check_profile(const OptionSet& options, Problems& problems) {
   if (!options.active("profile")) return;
-  const auto start = options.at("profile-step-start").get().get<int64_t>();
-  const auto end = options.at("profile-step-end").get().get<int64_t>();
-  if (start < end) return;
+  const std::optional<double> start = options.number("profile-step-start");
+  const std::optional<double> end = options.number("profile-step-end");
+  if (!start || !end || *start < *end) return;
   add(problems, "profile-step-end",
-      str_cat("--profile-step-end ", end, " is not after --profile-step-start ", start,
+      str_cat("--profile-step-end ", *end, " is not after --profile-step-start ", *start,
               ": no iteration lies between them"),
-      str_cat("use --profile-step-end ", start + 2));
+      str_cat("use --profile-step-end ", *start + 2));
 }
 
 }  // namespace
@@ -143,7 +142,7 @@ std::vector<Rule> train_rules() {
       requires_option("use-checkpoint-args", "load", "it says where to look"),
       {"--device cuda computes in bf16, fp16 or fp32",
        [](const OptionSet& options, Problems& problems) {
-         if (!options.active("fp64") || options.at("device").get() != "cuda") return;
+         if (!options.active("fp64") || options.text("device") != "cuda") return;
          add(problems, "fp64", "--fp64 and --device cuda exclude each other: proofs run on the CPU",
              "use --device cpu");
        }},

@@ -146,10 +146,10 @@ void check_query_groups(const OptionSet& options, Problems& problems) {
 }
 
 void check_pattern(const char* name, const OptionSet& options, Problems& problems) {
-  const nlohmann::json value = options.at(name).get();
+  const std::string value = options.text(name);
   const auto layers = static_cast<int64_t>(options.number("num-layers").value_or(0));
-  if (value.is_null() || layers < 1) return;
-  const FrequencyPattern pattern = FrequencyPattern::parse(value.get<std::string>());
+  if (value == "none" || layers < 1) return;
+  const FrequencyPattern pattern = FrequencyPattern::parse(value);
   const auto entries = static_cast<int64_t>(pattern.list.size());
   if (!pattern.is_list() || entries == layers) return;
   problems.push_back(problem(name,
@@ -159,7 +159,7 @@ void check_pattern(const char* name, const OptionSet& options, Problems& problem
 }
 
 void check_yarn(const OptionSet& options, Problems& problems) {
-  const std::string type = options.at("position-embedding-type").get().get<std::string>();
+  const std::string type = options.text("position-embedding-type");
   if (type == "yarn" && !options.active("yarn-original-max-position-embeddings")) {
     problems.push_back(problem("yarn-original-max-position-embeddings",
                                "--position-embedding-type yarn requires "
@@ -190,7 +190,7 @@ void check_vocabulary(const OptionSet& options, Problems& problems) {
 }
 
 void check_qk_norm(const OptionSet& options, Problems& problems) {
-  const std::string norm = options.at("normalization").get().get<std::string>();
+  const std::string norm = options.text("normalization");
   if (!options.active("qk-layernorm") || norm == "RMSNorm") return;
   problems.push_back(problem(
       "qk-layernorm", str_cat("--qk-layernorm needs --normalization RMSNorm, but it is ", norm),
@@ -198,9 +198,9 @@ void check_qk_norm(const OptionSet& options, Problems& problems) {
 }
 
 void check_window(const OptionSet& options, Problems& problems) {
-  const nlohmann::json value = options.at("window-size").get();
-  if (value.is_null()) return;
-  const WindowSize window = WindowSize::parse(value.get<std::string>());
+  const std::string value = options.text("window-size");
+  if (value == "none") return;
+  const WindowSize window = WindowSize::parse(value);
   if (window.right <= 0) return;
   problems.push_back(problem("window-size",
                              str_cat("--window-size ", window.text(), " looks ", window.right,
@@ -210,7 +210,7 @@ void check_window(const OptionSet& options, Problems& problems) {
 }
 
 bool rotates(const OptionSet& options) {
-  const std::string type = options.at("position-embedding-type").get().get<std::string>();
+  const std::string type = options.text("position-embedding-type");
   return type == "rope" || type == "yarn";
 }
 

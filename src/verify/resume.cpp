@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_lines.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/native_checkpoint.h"
@@ -49,8 +49,8 @@ void compare_metrics(const std::vector<Json>& whole, const std::vector<Json>& pa
                                    " lines of metrics, the resumed one ", parts.size()));
   for (size_t i = 0; i < std::min(whole.size(), parts.size()); ++i)
     if (whole[i] != parts[i])
-      proof.faults.push_back(str_cat("metrics: ", whole[i].dump(), " in one go, ", parts[i].dump(),
-                                     " with a stop in between"));
+      proof.faults.push_back(str_cat("metrics: ", json_text(whole[i]), " in one go, ",
+                                     json_text(parts[i]), " with a stop in between"));
 }
 
 void compare_tensors(const NativeCheckpoint& whole, const NativeCheckpoint& parts,

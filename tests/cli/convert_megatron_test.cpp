@@ -54,8 +54,8 @@ TEST(ConvertMegatron, ExportsSayWhichModelTheyAre) {
   output_of({"export", "--native", native, "--torch-dist", out});
   output_of({"import", "--megatron", out, "--native", again});
   const auto model = [](const Path& path) {
-    return PretrainOptions::from_json(nlohmann::json::parse(NativeCheckpoint(path).info("options")))
-        .to_json();
+    return nlohmann::json::parse(
+        PretrainOptions::from_json(NativeCheckpoint(path).info("options")).to_json());
   };
   EXPECT_EQ(model(checkpoint_path(native, 30)), model(checkpoint_path(again, 0)));
 }

@@ -1,9 +1,9 @@
 #include "checkpoint/torch/torch_dist.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/pickle_json.h"
 #include "checkpoint/torch/tensor_parts.h"
@@ -17,7 +17,7 @@ constexpr std::string_view kOptimizer = "optimizer.";
 
 std::string backend_of(const Path& folder) {
   const Path path = folder / "metadata.json";
-  const auto json = nlohmann::json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const auto json = try_parse_json(read_file(path));
   PHX_CHECK(json.is_object(), path.native(), " should be a JSON object");
   const auto backend = json.find("sharded_backend");
   PHX_CHECK(backend != json.end() && backend->is_string(), path.native(),

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/pickle_writer.h"
 #include "checkpoint/torch/torch_archive.h"
@@ -239,8 +239,7 @@ void write_common(const Path& path, const TorchDistWriteOptions& options) {
     writer.integer(options.iteration);
     if (options.args.empty()) return;
     writer.text("args");
-    writer.object("argparse", "Namespace",
-                  [&] { pickle_value(writer, nlohmann::json::parse(options.args)); });
+    writer.object("argparse", "Namespace", [&] { pickle_value(writer, parse_json(options.args)); });
   });
   AtomicFile file(path);
   ZipWriter zip([&](std::span<const std::byte> bytes) { file.write(bytes); });

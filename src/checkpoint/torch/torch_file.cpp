@@ -1,9 +1,9 @@
 #include "checkpoint/torch/torch_file.h"
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace phx {
 namespace {
@@ -24,7 +24,7 @@ const PickleValue& object_at(const TorchArchive& archive, std::string_view root)
 }
 
 std::set<std::string> files_of_index(const Path& index) {
-  const auto json = nlohmann::json::parse(read_file(index), nullptr, /*allow_exceptions=*/false);
+  const auto json = try_parse_json(read_file(index));
   const bool valid =
       json.is_object() && json.contains("weight_map") && json["weight_map"].is_object();
   PHX_CHECK(valid, index.native(), " should be JSON with a \"weight_map\"");

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/pickle_json.h"
 #include "checkpoint/torch/tensor_parts.h"
@@ -120,9 +120,9 @@ void TorchFolder::check_arguments() {
   nlohmann::json common = nlohmann::json::object();
   for (const char* key : {"args", "iteration", "checkpoint_version", "opt_param_scheduler"}) {
     const PickleValue* value = object.find(key);
-    if (value != nullptr) common[key] = nlohmann::json::parse(pickle_json(*value));
+    if (value != nullptr) common[key] = parse_json(pickle_json(*value));
   }
-  common_ = common.dump();
+  common_ = json_text(common);
   if (!common.contains("args") || !common["args"].is_object()) return;
   const auto& args = common["args"];
   const auto expect = [&](const char* key, int64_t here) {

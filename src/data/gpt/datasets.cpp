@@ -4,13 +4,13 @@
 #include <atomic>
 #include <future>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 #include <thread>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "core/thread_pool.h"
 #include "data/gpt/blend.h"
@@ -167,7 +167,7 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 std::array<BlendSpec, 3> blends_from_json(const std::string& path) {
-  const nlohmann::json json = nlohmann::json::parse(read_file(path), nullptr, false);
+  const nlohmann::json json = try_parse_json(read_file(path));
   PHX_CHECK(json.is_object(), "--per-split-data-args-path ", path,
             " should hold a JSON object with lists called train, valid and test");
   std::array<BlendSpec, 3> blends;
@@ -177,7 +177,7 @@ std::array<BlendSpec, 3> blends_from_json(const std::string& path) {
     PHX_CHECK(list.is_null() || list.is_array(), path, ": ", key, " should be a list");
     std::vector<std::string> words;
     for (const auto& word : list)
-      words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
+      words.push_back(word.is_string() ? word.get<std::string>() : json_text(word));
     blends[size_t(known - kKeys)] = parse(str_cat(path, ": ", key), words);
   }
   PHX_CHECK(!blends[0].empty(), path, " names nothing to train on");

@@ -1,10 +1,10 @@
 #include "data/tokenizer/bpe_trainer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <queue>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/unicode.h"
 
 namespace phx {
@@ -205,8 +205,8 @@ BpeTraining BpeTrainer::train(int64_t vocab_size,
                        {"merges", merges}}}};
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (!special_tokens.empty()) config["eos_token"] = special_tokens[0];
-  return {.tokenizer_json = json.dump(1),
-          .config_json = config.dump(1),
+  return {.tokenizer_json = json_text(json, 1),
+          .config_json = json_text(config, 1),
           .vocab_size = static_cast<int64_t>(tokens.size()),
           .num_merges = static_cast<int64_t>(merges.size()),
           .num_words = static_cast<int64_t>(words_.size())};

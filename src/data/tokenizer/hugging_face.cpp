@@ -1,10 +1,9 @@
 #include "data/tokenizer/hugging_face.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "data/tokenizer/json_fields.h"
 #include "data/tokenizer/unicode.h"
 
@@ -147,7 +146,7 @@ void HuggingFaceTokenizer::read_post_processor(const Json& json) {
       continue;
     }
     PHX_CHECK(part.is_object() && part.contains("SpecialToken"),
-              "the post-processor's template has ", part.dump(), ", which is not supported");
+              "the post-processor's template has ", json_text(part), ", which is not supported");
     const std::string name = JsonFields(part.at("SpecialToken"), "special token").text("id");
     const JsonFields token(member(fields.object("special_tokens"), name.c_str()),
                            "post-processor's special token " + name);
@@ -250,7 +249,7 @@ std::unique_ptr<const HuggingFaceTokenizer> parse_hugging_face(std::string_view 
                                                                const std::string& source) {
   try {
     check_depth(json);
-    return std::make_unique<HuggingFaceTokenizer>(Json::parse(json), roles, source);
+    return std::make_unique<HuggingFaceTokenizer>(parse_json(json), roles, source);
   } catch (const Json::exception& error) {
     throw Error(str_cat(source, ": ", error.what()));
   } catch (const Error& error) {
@@ -265,7 +264,7 @@ std::unique_ptr<const HuggingFaceTokenizer> load_hugging_face(const std::string&
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     const Path beside = file.parent_path() / name;
     if (!std::filesystem::exists(beside)) continue;
-    const Json config = Json::parse(read_file(beside), nullptr, /*allow_exceptions=*/false);
+    const Json config = try_parse_json(read_file(beside));
     PHX_CHECK(config.is_object(), beside.string(), " should be a JSON object, but is not");
     for (const auto& [key, text] : {std::pair{"bos_token", &roles.bos},
                                     {"eos_token", &roles.eos},

@@ -1,7 +1,7 @@
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "data/byte_tokenizer.h"
 #include "data/data_config.h"
 #include "data/tokenizer.h"
@@ -23,7 +23,7 @@ std::unique_ptr<const Tokenizer> load_gpt2(const std::string& vocab_file,
   Json json = {{"model", {{"type", "BPE"}}},
                {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
                {"decoder", {{"type", "ByteLevel"}}}};
-  Json vocabulary = Json::parse(read_file(vocab_file), nullptr, /*allow_exceptions=*/false);
+  Json vocabulary = try_parse_json(read_file(vocab_file));
   PHX_CHECK(vocabulary.is_object(), vocab_file, " should be a JSON object of tokens and ids");
   const char* const end = "<|endoftext|>";
   if (vocabulary.contains(end)) {
@@ -41,7 +41,7 @@ std::unique_ptr<const Tokenizer> load_gpt2(const std::string& vocab_file,
     if (!line.empty() && line.rfind("#version", 0) != 0) merges.push_back(std::move(line));
   }
   json["model"]["merges"] = std::move(merges);
-  return parse_hugging_face(json.dump(), {.eos = end}, vocab_file);
+  return parse_hugging_face(json_text(json), {.eos = end}, vocab_file);
 }
 
 }  // namespace

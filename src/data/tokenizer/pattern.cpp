@@ -1,8 +1,7 @@
 #include "data/tokenizer/pattern.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/unicode.h"
 
 namespace phx {
@@ -10,7 +9,7 @@ namespace phx {
 TextPattern::TextPattern(const nlohmann::json& json) {
   PHX_CHECK(json.is_object() && json.size() == 1 && json.begin().value().is_string(),
             "a pattern of a tokenizer should be {\"String\": ..} or {\"Regex\": ..}, but is ",
-            json.dump());
+            json_text(json));
   const std::string text = json.begin().value().get<std::string>();
   if (json.begin().key() == "String") {
     PHX_CHECK(!text.empty(), "a pattern of a tokenizer is an empty text");

@@ -1,11 +1,11 @@
 #include "data/tokenizer/rank_tokenizer.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/json.h"
 #include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/bpe_model.h"
 #include "data/tokenizer/charsmap.h"
@@ -197,7 +197,7 @@ std::unique_ptr<const Tokenizer> load_tiktoken(const std::string& path, const st
   const std::string text = read_file(path);
   const bool json = text.find_first_not_of(" \n\r\t") != std::string::npos &&
                     text[text.find_first_not_of(" \n\r\t")] == '[';
-  const Json list = json ? Json::parse(text, nullptr, /*allow_exceptions=*/false) : Json();
+  const Json list = json ? try_parse_json(text) : Json();
   return make_rank_tokenizer(
       json ? ranks_of(list, path) : read_rank_lines(text, path),
       {.pattern = pattern_text(pattern == "v1" ? WordPattern::tiktoken_v1 : WordPattern::tekken),
@@ -213,7 +213,7 @@ bool is_tekken(const std::string& path) {
 }
 
 std::unique_ptr<const Tokenizer> load_tekken(const std::string& path) {
-  const Json json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  const Json json = try_parse_json(read_file(path));
   PHX_CHECK(json.is_object(), path, " is no JSON object");
   const JsonFields fields(json, "tekken file");
   const JsonFields config(fields.object("config"), "tekken config");

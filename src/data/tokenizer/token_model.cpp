@@ -1,8 +1,7 @@
 #include "data/tokenizer/token_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/bpe_model.h"
 #include "data/tokenizer/json_fields.h"
 #include "data/tokenizer/unicode.h"
@@ -43,11 +42,11 @@ std::pair<std::string, std::string> read_merge(const Json& merge, size_t index) 
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
     return {merge[0].get<std::string>(), merge[1].get<std::string>()};
   }
-  PHX_CHECK(merge.is_string(), "merge ", index, " should be two tokens, but is ", merge.dump());
+  PHX_CHECK(merge.is_string(), "merge ", index, " should be two tokens, but is ", json_text(merge));
   const std::string text = merge.get<std::string>();
   const size_t space = text.find(' ');
   PHX_CHECK(space != std::string::npos && text.find(' ', space + 1) == std::string::npos, "merge ",
-            index, " should be two tokens with a space between them, but is ", merge.dump());
+            index, " should be two tokens with a space between them, but is ", json_text(merge));
   return {text.substr(0, space), text.substr(space + 1)};
 }
 

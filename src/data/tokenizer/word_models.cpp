@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "data/tokenizer/byte_trie.h"
 #include "data/tokenizer/json_fields.h"
 #include "data/tokenizer/token_model.h"
@@ -23,7 +23,7 @@ class Unigram final : public TokenModel {
     for (const Json& entry : fields.array("vocab")) {
       PHX_CHECK(
           entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_number(),
-          "a piece of a Unigram model should be [text, score], but is ", entry.dump());
+          "a piece of a Unigram model should be [text, score], but is ", json_text(entry));
       const std::string piece = entry[0].get<std::string>();
       vocabulary_.add(piece, static_cast<int64_t>(scores_.size()));
       scores_.push_back(entry[1].get<double>());

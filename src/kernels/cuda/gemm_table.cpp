@@ -4,9 +4,9 @@
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace phx::kernels::cuda {
 
@@ -44,9 +44,10 @@ const char* type_name(cudaDataType_t type) {
 GemmTable GemmTable::read(const Path& path) {
   GemmTable table;
   try {
-    const nlohmann::json file = nlohmann::json::parse(read_file(path));
-    PHX_CHECK(file.at("format") == kFormat, path.string(), " has format ", file.at("format").dump(),
-              "; this phalanx reads ", kFormat, ": run `phalanx tune` again");
+    const nlohmann::json file = parse_json(read_file(path));
+    PHX_CHECK(file.at("format") == kFormat, path.string(), " has format ",
+              json_text(file.at("format")), "; this phalanx reads ", kFormat,
+              ": run `phalanx tune` again");
     table.gpu = file.at("gpu");
     table.library = file.at("cublaslt");
     for (const nlohmann::json& entry : file.at("products")) {
@@ -72,7 +73,7 @@ void GemmTable::write(const Path& path) const {
   const nlohmann::json file = {
       {"format", kFormat}, {"gpu", gpu}, {"cublaslt", library}, {"products", std::move(products)}};
   if (path.has_parent_path()) make_folder(path.parent_path());
-  write_file(path, file.dump(1) + "\n");
+  write_file(path, json_text(file, 1) + "\n");
 }
 
 // In our row-major terms: the library sees the product transposed.
