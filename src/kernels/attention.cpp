@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/math.h"
+
 namespace phx::kernels {
 
 namespace {
@@ -70,10 +72,8 @@ CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOp
   if (in.q.s != in.k.s) return CudaAttention::own;
   // A window without causality needs a right bound that we do not offer.
   if (options.window_left >= 0 && !options.causal) return CudaAttention::own;
-  // Each packed batch has another longest sequence and another count, and each would need a plan.
-  if (in.packed()) return CudaAttention::own;
-  // Its backward refuses a single position.
-  if (q.s == 1) return CudaAttention::own;
+  // Its backward refuses a single position, and packed heads that are no multiple of 16.
+  if (in.max_queries() == 1 || (in.packed() && q.d % 16)) return CudaAttention::own;
   // Its dq is added up in an order that changes from run to run.
   if (pass == AttentionPass::backward && q.device().runtime().deterministic())
     return CudaAttention::own;
@@ -83,6 +83,11 @@ CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOp
 int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
   // delta [b, n, sq] in f32
   return pass == AttentionPass::forward ? 0 : in.q.b * in.q.n * in.q.s * 4;
+}
+
+int64_t packed_index_bytes(int64_t tokens) {
+  // Lengths in i32, and in i64 where each of up to nine tensors' sequences begin, and end.
+  return round_up(tokens * 4 + 9 * (tokens + 1) * 8, 256);
 }
 
 const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,

@@ -102,6 +102,7 @@ enum class CudaAttention { cudnn, own };
 CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
                                     AttentionPass pass);
 int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
+int64_t packed_index_bytes(int64_t tokens);  // what cuDNN is told of packed sequences, at most
 namespace cuda {
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
                                         const HeadView& o);

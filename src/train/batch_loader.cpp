@@ -1,6 +1,7 @@
 #include "train/batch_loader.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -170,10 +171,14 @@ Batch BatchLoader::micro_batch(int64_t k) const {
   if (!layout_.packed) return batch;
   // Memory on a CPU follows from the number of sequences and the longest of them; with as many as
   // there can be, most of them empty, every step asks for the same. On a GPU memory does not depend
-  // on them, but empty ones cost time.
-  const bool whole = device_.device().target() == DeviceKind::cpu || sequences_.empty();
-  const Sequences sequences =
-      whole ? Sequences{.count = plane, .longest = shape_.seq_length} : sequences_[size_t(k)];
+  // on them, but empty ones cost time, and each pair of numbers costs a plan of attention: powers
+  // of two are few.
+  Sequences sequences{.count = plane, .longest = shape_.seq_length};
+  if (device_.device().target() != DeviceKind::cpu && !sequences_.empty()) {
+    const auto power = [](int64_t n) { return int64_t(std::bit_ceil(uint64_t(n))); };
+    sequences.count = std::min(power(sequences_[size_t(k)].count), sequences.count);
+    sequences.longest = std::min(power(sequences_[size_t(k)].longest), sequences.longest);
+  }
   batch.packed = {.cu_seqlens = numbers.rows(layout_.cu_seqlens_at(), sequences.count + 1),
                   .max_seqlen = sequences.longest};
   return batch;

@@ -360,16 +360,62 @@ PHX_CUDA_TEST(Attention, CudaMatchesCpuOnTheLastQueries) {
           cuda_tolerance(dtype));
 }
 
-PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequences) {
-  const std::vector<int64_t> ends = {0, 3, 3, 80, 81, 150};
-  for (DType dtype : {DType::f32, DType::bf16}) {
-    const Function f = [&](std::span<const Tensor> in) {
-      const Tensor cu = from_ints(ends, {6}, DType::i32, in[0].device());
-      return attention(in[0], {4, 2, 64}, dropout_options(0.2),
-                       {.cu_seqlens = cu, .max_seqlen = 77});
-    };
-    expect_cuda_matches_cpu(f, {randn({150, 1, 8 * 64}, Seed{1}, dtype)}, cuda_tolerance(dtype));
-  }
+Function attention_on(const std::vector<int64_t>& ends, int64_t longest, const QkvHeads& heads,
+                      const AttentionOptions& options) {
+  return [=](std::span<const Tensor> in) {
+    const Tensor cu = from_ints(ends, {int64_t(ends.size())}, DType::i32, in[0].device());
+    return attention(in[0], heads, options, {.cu_seqlens = cu, .max_seqlen = longest});
+  };
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequencesWithDropout) {  // own kernels
+  for (DType dtype : {DType::f32, DType::bf16})
+    expect_cuda_matches_cpu(
+        attention_on({0, 3, 3, 80, 81, 150}, 77, {4, 2, 64}, dropout_options(0.2)),
+        {randn({150, 1, 8 * 64}, Seed{1}, dtype)}, cuda_tolerance(dtype));
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequencesOfAnyLength) {  // cuDNN
+  // Odd lengths, one token, empty ones between and at the end, one sequence, a bound above the
+  // longest.
+  const std::vector<std::vector<int64_t>> batches = {{0, 3, 3, 80, 81, 273},
+                                                     {0, 273},
+                                                     {0, 128, 256, 257, 273, 273, 273, 273, 273},
+                                                     {0, 1, 2, 273}};
+  AttentionOptions window;
+  window.window_left = 50;
+  for (DType dtype : {DType::bf16, DType::f16})
+    for (const std::vector<int64_t>& ends : batches)
+      for (const AttentionOptions& options :
+           {AttentionOptions{}, window, AttentionOptions{.causal = false}})
+        for (int64_t d : {64, 128})
+          expect_cuda_matches_cpu(attention_on(ends, 273, {4, 2, d}, options),
+                                  {randn({273, 1, 8 * d}, Seed{1}, dtype)}, cuda_tolerance(dtype));
+}
+
+PHX_CUDA_TEST(Attention, PackedBatchesOfOneSizeNeedTheSameWorkspaceAsPlanned) {
+  const auto bytes = [](Device device, const std::vector<int64_t>& ends, int64_t longest) {
+    const Tensor qkv = empty({512, 1, 12 * 64}, DType::bf16, device);
+    const Tensor o = empty({512, 1, 8 * 64}, DType::bf16, device);
+    const kernels::AttentionInputs in{
+        .q = heads_of(qkv, 64, 0, 8),
+        .k = heads_of(qkv, 64, 8, 2),
+        .v = heads_of(qkv, 64, 10, 2),
+        .cu_seqlens = device.kind() == DeviceKind::meta
+                          ? empty({int64_t(ends.size())}, DType::i32, device)
+                          : from_ints(ends, {int64_t(ends.size())}, DType::i32, device),
+        .max_seqlen = longest};
+    const HeadView out = heads_of(o, 64, 0, 8);
+    return std::pair(
+        kernels::attention_workspace_bytes(in, {}, out),
+        kernels::attention_backward_workspace_bytes(in, {}, out, out, {in.q, in.k, in.v}));
+  };
+  Runtime planned({.kind = DeviceKind::meta, .target = DeviceKind::cuda});
+  const auto plan = bytes(planned.device(), {0, 512}, 512);
+  const Device cuda = cuda_test_runtime().device();
+  EXPECT_EQ(bytes(cuda, {0, 512}, 512), plan);
+  EXPECT_EQ(bytes(cuda, {0, 128, 256, 384, 512, 512, 512, 512, 512}, 128), plan);
+  EXPECT_EQ(bytes(cuda, {0, 1, 256, 512, 512}, 256), plan);
 }
 
 PHX_CUDA_TEST(Attention, CudaLogSumExpMatchesCpu) {

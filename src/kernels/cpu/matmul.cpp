@@ -95,7 +95,7 @@ const T* bias_of(const MatmulOptions& options) {
 template <class T>
 void direct(const Tensor& a, const Tensor& b, const MatmulOptions& options,
             const MatmulProblem& problem, const Sink& c) {
-  const auto [batch, m, n, k] = problem;
+  const int64_t batch = problem.batch, m = problem.m, n = problem.n, k = problem.k;
   const int64_t panels = num_panels(m, n, k);
   const T* bias = bias_of<T>(options);
   a.device().threads().parallel_for(batch * panels, 1, [&](int64_t begin, int64_t end) {
@@ -153,7 +153,7 @@ void widen(const Tensor& on, const StoredBlock<T>& x, const StoredBlock<T>& y) {
 template <class T, class C>
 void widened(const Tensor& a, const Tensor& b, const MatmulOptions& options,
              const MatmulProblem& problem, Tensor& workspace, const Sink& c) {
-  const auto [batch, m, n, k] = problem;
+  const int64_t batch = problem.batch, m = problem.m, n = problem.n, k = problem.k;
   const MatmulBlocks block = matmul_blocks(problem);
   float* a_block = workspace.data<float>();
   float* b_block = a_block + block.m * block.k;

@@ -2,11 +2,14 @@
 //
 // A graph is built once for a problem (shapes, strides, options) and kept with the rank's Runtime.
 // Building takes a second or so and happens while the workspace is asked for, so in the first step.
+// Packed sequences are a batch of as many, each as long as the longest, whose lengths and first
+// elements are read from the device: a graph serves every batch of that count and that maximum.
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING  // cuDNN is opened at first use
 #define CUDNN_FRONTEND_SKIP_JSON_LIB           // graphs are never written to files
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdlib>
@@ -18,6 +21,7 @@
 #include "core/cuda/library.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_own.h"
+#include "kernels/cuda/packed_index.h"
 
 // What the frontend's functions look into; set below, before any of them is called.
 namespace cudnn_frontend {
@@ -34,6 +38,9 @@ using FeTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 constexpr size_t kOldest = 91400;  // 9.14: what the graphs below were written for
 
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDo, kDq, kDk, kDv };
+static_assert(kDv == kMaxPackedTensors);
+// Of packed sequences: kBegins + uid, where each begins in that tensor.
+enum PackedUid : int64_t { kBegins = 100, kQueryLengths = 200, kKeyLengths };
 
 void check(fe::error_t status, const char* what) {
   PHX_CHECK(status.is_good(), "cuDNN: ", what, " failed: ", status.get_message());
@@ -73,7 +80,7 @@ Key key_of(const AttentionInputs& in, const AttentionOptions& options, Attention
   size_t at = 0;
   put(key, at,
       {int64_t(pass), int64_t(in.q.dtype()), in.q.s, in.q.b, in.q.n, in.k.n, in.q.d,
-       int64_t(options.causal), options.window_left,
+       int64_t(options.causal), options.window_left, in.packed() ? in.num_seqs() : 0, in.max_seqlen,
        int64_t(std::bit_cast<uint64_t>(attention_scale(in, options)))});
   for (const HeadView* x : views) put(key, at, {x->stride_s, x->stride_b, x->stride_n});
   return key;
@@ -84,32 +91,76 @@ struct Plan {
   int64_t workspace_bytes = 0;
 };
 
-fe::graph::Tensor_attributes describe(const HeadView& x, int64_t uid) {
-  fe::graph::Tensor_attributes tensor;
-  tensor.set_dim({x.b, x.n, x.s, x.d})
-      .set_stride({x.stride_b, x.stride_n, x.stride_s, 1})
-      .set_uid(uid)
-      .set_data_type(x.dtype() == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF);
-  return tensor;
-}
+// The tensors of one graph.
+class GraphTensors {
+ public:
+  GraphTensors(fe::graph::Graph& graph, const AttentionInputs& in) : graph_(graph), in_(in) {}
 
-fe::graph::Tensor_attributes describe_stats(const HeadView& q) {  // lse [b, n, s]
-  fe::graph::Tensor_attributes tensor;
-  tensor.set_dim({q.b, q.n, q.s, 1})
-      .set_stride({q.n * q.s, q.s, 1, 1})
-      .set_uid(kStats)
-      .set_data_type(fe::DataType_t::FLOAT);
-  return tensor;
-}
+  FeTensor input(const HeadView& x, int64_t uid) { return graph_.tensor(heads(x, uid)); }
+  FeTensor stats() { return graph_.tensor(stats_of(in_.q)); }
+  void output(const FeTensor& tensor, const HeadView& x, int64_t uid) {
+    take_over(*tensor, heads(x, uid));
+  }
+  void stats_output(const FeTensor& tensor) { take_over(*tensor, stats_of(in_.q)); }
 
-// An output takes over what `like` says.
-void shape_output(const FeTensor& tensor, const fe::graph::Tensor_attributes& like) {
-  tensor->set_output(true)
-      .set_dim(like.get_dim())
-      .set_stride(like.get_stride())
-      .set_uid(like.get_uid())
-      .set_data_type(like.get_data_type());
-}
+  // The lengths of packed sequences, for either pass.
+  template <class Attributes>
+  void set_lengths(Attributes& attributes) {
+    if (!in_.packed()) return;
+    attributes.set_padding_mask(true)
+        .set_seq_len_q(numbers(in_.num_seqs(), fe::DataType_t::INT32, kQueryLengths))
+        .set_seq_len_kv(numbers(in_.num_seqs(), fe::DataType_t::INT32, kKeyLengths));
+  }
+
+ private:
+  using Attributes = fe::graph::Tensor_attributes;
+
+  FeTensor numbers(int64_t count, fe::DataType_t type, int64_t uid) {
+    return graph_.tensor(Attributes()
+                             .set_dim({count, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1})
+                             .set_uid(uid)
+                             .set_data_type(type));
+  }
+  void let_begin(Attributes& tensor, int64_t uid) {
+    if (in_.packed())
+      tensor.set_ragged_offset(numbers(in_.num_seqs() + 1, fe::DataType_t::INT64, kBegins + uid));
+  }
+
+  Attributes heads(const HeadView& x, int64_t uid) {
+    const int64_t s = in_.packed() ? in_.max_seqlen : x.s;
+    Attributes tensor;
+    tensor.set_dim({in_.num_seqs(), x.n, s, x.d})
+        .set_stride({in_.packed() ? s * x.stride_s : x.stride_b, x.stride_n, x.stride_s, 1})
+        .set_uid(uid)
+        .set_data_type(x.dtype() == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF);
+    let_begin(tensor, uid);
+    return tensor;
+  }
+
+  Attributes stats_of(const HeadView& q) {  // lse [b, n, s]
+    Attributes tensor;
+    tensor.set_dim({in_.num_seqs(), q.n, in_.max_queries(), 1})
+        .set_stride({q.n * q.s, q.s, 1, 1})
+        .set_uid(kStats)
+        .set_data_type(fe::DataType_t::FLOAT);
+    let_begin(tensor, kStats);
+    return tensor;
+  }
+
+  // An output is made by the graph and takes over what `like` says.
+  static void take_over(Attributes& tensor, Attributes like) {
+    tensor.set_output(true)
+        .set_dim(like.get_dim())
+        .set_stride(like.get_stride())
+        .set_uid(like.get_uid())
+        .set_data_type(like.get_data_type())
+        .set_ragged_offset(like.get_ragged_offset());
+  }
+
+  fe::graph::Graph& graph_;
+  const AttentionInputs& in_;
+};
 
 // Causality and window, of either pass.
 template <class Attributes>
@@ -119,6 +170,17 @@ void set_mask(Attributes& attributes, const AttentionOptions& options) {
         .set_diagonal_band_right_bound(0);
   // cuDNN counts the query's own position: key j is seen from i where j + bound > i.
   if (options.window_left >= 0) attributes.set_diagonal_band_left_bound(options.window_left + 1);
+}
+
+template <class T>
+void* address(const HeadView& x) {
+  void* at = x.data<T>();
+  PHX_CHECK(reinterpret_cast<uintptr_t>(at) % 16 == 0,
+            "attention: cuDNN needs heads that begin at a multiple of 16 bytes");
+  return at;
+}
+void* address(const HeadView& x) {
+  return x.dtype() == DType::bf16 ? address<bf16>(x) : address<f16>(x);
 }
 
 class CudnnAttention {
@@ -145,13 +207,13 @@ class CudnnAttention {
                           .set_name("attention")
                           .set_generate_stats(true)
                           .set_attn_scale(float(attention_scale(in, options)));
+    GraphTensors tensors(made->graph, in);
     set_mask(attributes, options);
-    fe::graph::Graph& graph = made->graph;
-    const auto [out, stats] =
-        graph.sdpa(graph.tensor(describe(in.q, kQ)), graph.tensor(describe(in.k, kK)),
-                   graph.tensor(describe(in.v, kV)), attributes);
-    shape_output(out, describe(o, kO));
-    shape_output(stats, describe_stats(in.q));
+    tensors.set_lengths(attributes);
+    const auto [out, stats] = made->graph.sdpa(tensors.input(in.q, kQ), tensors.input(in.k, kK),
+                                               tensors.input(in.v, kV), attributes);
+    tensors.output(out, o, kO);
+    tensors.stats_output(stats);
     build(*made);
     plan = std::move(made);
     return *plan;
@@ -166,28 +228,52 @@ class CudnnAttention {
     auto attributes = fe::graph::SDPA_backward_attributes()
                           .set_name("attention_backward")
                           .set_attn_scale(float(attention_scale(in, options)));
+    GraphTensors tensors(made->graph, in);
     set_mask(attributes, options);
-    fe::graph::Graph& graph = made->graph;
-    const auto [dq, dk, dv] = graph.sdpa_backward(
-        graph.tensor(describe(in.q, kQ)), graph.tensor(describe(in.k, kK)),
-        graph.tensor(describe(in.v, kV)), graph.tensor(describe(o, kO)),
-        graph.tensor(describe(d_o, kDo)), graph.tensor(describe_stats(in.q)), attributes);
-    shape_output(dq, describe(grads.dq, kDq));
-    shape_output(dk, describe(grads.dk, kDk));
-    shape_output(dv, describe(grads.dv, kDv));
+    tensors.set_lengths(attributes);
+    if (in.packed())  // else cuDNN would make room for as many of the longest
+      attributes.set_max_total_seq_len_q(in.q.s).set_max_total_seq_len_kv(in.k.s);
+    const auto [dq, dk, dv] = made->graph.sdpa_backward(
+        tensors.input(in.q, kQ), tensors.input(in.k, kK), tensors.input(in.v, kV),
+        tensors.input(o, kO), tensors.input(d_o, kDo), tensors.stats(), attributes);
+    tensors.output(dq, grads.dq, kDq);
+    tensors.output(dk, grads.dk, kDk);
+    tensors.output(dv, grads.dv, kDv);
     build(*made);
     plan = std::move(made);
     return *plan;
   }
 
-  void run(Plan& plan, std::unordered_map<int64_t, void*> pointers, Tensor& workspace) {
-    PHX_ASSERT((workspace.defined() ? workspace.bytes() : 0) >= plan.workspace_bytes,
-               "cuDNN's attention needs ", plan.workspace_bytes, " bytes of workspace");
-    check(plan.graph.execute(handle_, pointers, workspace.defined() ? workspace.raw() : nullptr),
-          "the execution of attention");
+  using Views = std::initializer_list<std::pair<Uid, const HeadView*>>;
+
+  void run(Plan& plan, const AttentionInputs& in, const Views& views, const Tensor& lse,
+           Tensor& workspace) {
+    std::unordered_map<int64_t, void*> pointers{{kStats, lse.raw()}};
+    for (const auto& [uid, view] : views) pointers[uid] = address(*view);
+    std::byte* room = workspace.defined() ? static_cast<std::byte*>(workspace.raw()) : nullptr;
+    int64_t bytes = workspace.defined() ? workspace.bytes() : 0;
+    if (in.packed()) {
+      add_index(in, views, room, pointers);
+      room += packed_index_bytes(in.q.s);
+      bytes -= packed_index_bytes(in.q.s);
+    }
+    PHX_ASSERT(bytes >= plan.workspace_bytes, "cuDNN's attention needs ", plan.workspace_bytes,
+               " bytes of workspace and has ", bytes);
+    check(plan.graph.execute(handle_, pointers, room), "the execution of attention");
   }
 
  private:
+  static void add_index(const AttentionInputs& in, const Views& views, void* at,
+                        std::unordered_map<int64_t, void*>& pointers) {
+    std::array<int64_t, kMaxPackedTensors> strides{};
+    strides[kStats - 1] = 1;
+    for (const auto& [uid, view] : views) strides[size_t(uid) - 1] = view->stride_s;
+    const PackedIndex index = write_packed_index(in.cu_seqlens, strides, at);
+    pointers[kQueryLengths] = pointers[kKeyLengths] = index.lengths;
+    pointers[kBegins + kStats] = index.begins_of(kStats - 1);
+    for (const auto& [uid, view] : views) pointers[kBegins + uid] = index.begins_of(int(uid) - 1);
+  }
+
   // A node takes over the graph's types when it is added, so they are set first.
   static std::unique_ptr<Plan> new_plan(DType dtype) {
     auto plan = std::make_unique<Plan>();
@@ -212,58 +298,49 @@ CudnnAttention& cudnn_of(const AttentionInputs& in) {
   return in.q.device().runtime().extension<CudnnAttention>();
 }
 
-template <class T>
-void* address(const HeadView& x) {
-  void* at = x.data<T>();
-  PHX_CHECK(reinterpret_cast<uintptr_t>(at) % 16 == 0,
-            "attention: cuDNN needs heads that begin at a multiple of 16 bytes");
-  return at;
-}
-void* address(const HeadView& x) {
-  return x.dtype() == DType::bf16 ? address<bf16>(x) : address<f16>(x);
+// Packed batches of the same tokens ask for the same bytes, whatever their sequences are: a step
+// that is replayed has one plan of its memory.
+int64_t with_index(const AttentionInputs& in, AttentionPass pass, const Plan& plan) {
+  if (!in.packed()) return plan.workspace_bytes;
+  return std::max(meta::cudnn_attention_workspace_bytes(in, pass),
+                  packed_index_bytes(in.q.s) + plan.workspace_bytes);
 }
 
 }  // namespace
 
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
                                         const HeadView& o) {
-  return cudnn_of(in).forward(in, options, o).workspace_bytes;
+  return with_index(in, AttentionPass::forward, cudnn_of(in).forward(in, options, o));
 }
 
 int64_t cudnn_attention_backward_workspace_bytes(const AttentionInputs& in,
                                                  const AttentionOptions& options, const HeadView& o,
                                                  const HeadView& d_o,
                                                  const AttentionGradients& grads) {
-  return cudnn_of(in).backward(in, options, o, d_o, grads).workspace_bytes;
+  return with_index(in, AttentionPass::backward, cudnn_of(in).backward(in, options, o, d_o, grads));
 }
 
 void cudnn_attention(const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
                      const HeadView& o, Tensor& lse) {
   CudnnAttention& cudnn = cudnn_of(in);
-  cudnn.run(cudnn.forward(in, options, o),
-            {{kQ, address(in.q)},
-             {kK, address(in.k)},
-             {kV, address(in.v)},
-             {kO, address(o)},
-             {kStats, lse.raw()}},
-            workspace);
+  cudnn.run(cudnn.forward(in, options, o), in, {{kQ, &in.q}, {kK, &in.k}, {kV, &in.v}, {kO, &o}},
+            lse, workspace);
 }
 
 void cudnn_attention_backward(const AttentionInputs& in, const AttentionOptions& options,
                               const HeadView& o, const Tensor& lse, const HeadView& d_o,
                               Tensor& workspace, const AttentionGradients& grads) {
   CudnnAttention& cudnn = cudnn_of(in);
-  cudnn.run(cudnn.backward(in, options, o, d_o, grads),
-            {{kQ, address(in.q)},
-             {kK, address(in.k)},
-             {kV, address(in.v)},
-             {kO, address(o)},
-             {kDo, address(d_o)},
-             {kStats, lse.raw()},
-             {kDq, address(grads.dq)},
-             {kDk, address(grads.dk)},
-             {kDv, address(grads.dv)}},
-            workspace);
+  cudnn.run(cudnn.backward(in, options, o, d_o, grads), in,
+            {{kQ, &in.q},
+             {kK, &in.k},
+             {kV, &in.v},
+             {kO, &o},
+             {kDo, &d_o},
+             {kDq, &grads.dq},
+             {kDk, &grads.dk},
+             {kDv, &grads.dv}},
+            lse, workspace);
 }
 
 }  // namespace phx::kernels::cuda

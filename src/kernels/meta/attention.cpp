@@ -45,9 +45,10 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
 }
 
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
-  if (pass == AttentionPass::forward) return 0;
+  const int64_t index = in.packed() ? packed_index_bytes(in.q.s) : 0;
+  if (pass == AttentionPass::forward) return index;
   // dq in f32, and delta; cuDNN's kernels round the sequence up to their blocks of 128 queries.
-  return in.q.b * in.q.n * round_up(in.q.s, 128) * (in.q.d + 1) * 4;
+  return index + in.q.b * in.q.n * round_up(in.q.s, 128) * (in.q.d + 1) * 4;
 }
 
 }  // namespace phx::kernels::meta

@@ -1,0 +1,139 @@
+// Attention over packed documents on the GPU: cuDNN beside our own kernels, and beside one dense
+// sequence of as many tokens. Lengths are random, so that the tokens are all used; TFLOP/s counts
+// the (query, key) pairs that are visible.
+//
+//   bench_gpu_attention [tokens] [mean length...]
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/attention.h"
+#include "kernels/cuda/attention_own.h"
+#include "kernels/random_fill.h"
+
+using namespace phx;
+using namespace phx::kernels;
+
+namespace {
+
+constexpr int64_t kQueryHeads = 32, kKeyHeads = 8, kHeadDim = 128;
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Seconds a call, the median of several rounds.
+double time_of(Runtime& runtime, const std::function<void()>& call) {
+  call();
+  runtime.synchronize();
+  std::vector<double> rounds;
+  for (int round = 0; round < 7; ++round) {
+    const auto start = Clock::now();
+    constexpr int kCalls = 5;
+    for (int i = 0; i < kCalls; ++i) call();
+    runtime.synchronize();
+    rounds.push_back(since(start) / kCalls);
+  }
+  std::nth_element(rounds.begin(), rounds.begin() + 3, rounds.end());
+  return rounds[3];
+}
+
+// Ends of sequences with lengths around `mean`, as the loader gives them: their number and the
+// longest rounded up to powers of two.
+struct Documents {
+  std::vector<int64_t> ends{0};
+  int64_t longest = 0;
+  double pairs = 0;
+};
+Documents documents(int64_t tokens, int64_t mean) {
+  Documents of;
+  std::mt19937 random(1);
+  std::exponential_distribution<double> length(1.0 / double(mean));
+  while (of.ends.back() < tokens) {
+    const int64_t end = std::min(tokens, of.ends.back() + 1 + int64_t(length(random)));
+    const int64_t n = end - of.ends.back();
+    of.longest = std::max(of.longest, n);
+    of.pairs += double(n) * double(n + 1) / 2;
+    of.ends.push_back(end);
+  }
+  of.ends.resize(std::bit_ceil(of.ends.size() - 1) + 1, tokens);
+  of.longest = std::min<int64_t>(tokens, int64_t(std::bit_ceil(uint64_t(of.longest))));
+  return of;
+}
+
+void run(Runtime& runtime, int64_t tokens, int64_t mean) {
+  const Device device = runtime.device();
+  const auto randn = [&](int64_t width) {
+    Tensor x = empty({tokens, 1, width}, DType::bf16, device);
+    fill_normal(x, whole_box(x), {.seed = 1, .site = uint64_t(width), .std = 1});
+    return x;
+  };
+  const int64_t width = (kQueryHeads + 2 * kKeyHeads) * kHeadDim;
+  const Tensor qkv = randn(width), d_o = randn(kQueryHeads * kHeadDim);
+  const Tensor o = empty(d_o.shape(), DType::bf16, device);
+  const Tensor d_qkv = empty(qkv.shape(), DType::bf16, device);
+  Tensor lse = empty({1, kQueryHeads, tokens}, DType::f32, device);
+  const auto view = [](const Tensor& x, int64_t first, int64_t n) {
+    return heads_of(x, kHeadDim, first, n);
+  };
+  AttentionInputs in{.q = view(qkv, 0, kQueryHeads),
+                     .k = view(qkv, kQueryHeads, kKeyHeads),
+                     .v = view(qkv, kQueryHeads + kKeyHeads, kKeyHeads)};
+  const HeadView out = view(o, 0, kQueryHeads), grad = view(d_o, 0, kQueryHeads);
+  const AttentionGradients grads{view(d_qkv, 0, kQueryHeads), view(d_qkv, kQueryHeads, kKeyHeads),
+                                 view(d_qkv, kQueryHeads + kKeyHeads, kKeyHeads)};
+  double pairs = double(tokens) * double(tokens + 1) / 2;
+  if (mean > 0) {
+    const Documents docs = documents(tokens, mean);
+    pairs = docs.pairs;
+    in.cu_seqlens = from_ints(docs.ends, {int64_t(docs.ends.size())}, DType::i32, device);
+    in.max_seqlen = docs.longest;
+  }
+  const auto started = Clock::now();
+  attention(in, {}, out, lse);
+  attention_backward(in, {}, out, lse, grad, grads);
+  runtime.synchronize();
+  const double first = since(started);
+  const double flops = 4 * pairs * kQueryHeads * kHeadDim;
+  const auto line = [&](const char* who, double forward, double backward) {
+    std::printf("  %-6s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n", who,
+                forward * 1e3, flops / forward / 1e12, backward * 1e3,
+                2.5 * flops / backward / 1e12);
+  };
+  std::printf(
+      "%lld tokens, %lld sequences of up to %lld; first call %.2f s, workspace %lld and %lld\n",
+      static_cast<long long>(tokens), static_cast<long long>(in.num_seqs()),
+      static_cast<long long>(in.max_queries()), first,
+      static_cast<long long>(attention_workspace_bytes(in, {}, out)),
+      static_cast<long long>(attention_backward_workspace_bytes(in, {}, out, grad, grads)));
+  line("cuDNN", time_of(runtime, [&] { attention(in, {}, out, lse); }),
+       time_of(runtime, [&] { attention_backward(in, {}, out, lse, grad, grads); }));
+  Tensor workspace = empty({own_attention_workspace_bytes(in, AttentionPass::backward)}, DType::u8,
+                           device, Purpose::workspace);
+  line("own", time_of(runtime, [&] { cuda::own_attention(in, {}, out, lse); }),
+       time_of(runtime,
+               [&] { cuda::own_attention_backward(in, {}, out, lse, grad, workspace, grads); }));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 16384;
+  std::vector<int64_t> means;
+  for (int i = 2; i < argc; ++i) means.push_back(std::atoll(argv[i]));
+  if (means.empty()) means = {0, 8192, 2048, 512, 128};
+  Runtime runtime({.kind = DeviceKind::cuda});
+  for (int64_t mean : means) run(runtime, tokens, mean);
+  return 0;
+} catch (const Error& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
+}
