@@ -90,6 +90,11 @@ int64_t packed_index_bytes(int64_t tokens) {
   return round_up(tokens * 4 + 9 * (tokens + 1) * 8, 256);
 }
 
+int64_t packed_gradient_bytes(const AttentionInputs& in, AttentionPass pass) {
+  if (!in.packed() || pass == AttentionPass::forward || in.q.n == in.k.n) return 0;
+  return 2 * round_up(in.k.s * in.k.n * in.k.d * size_of(in.k.dtype()), 256);
+}
+
 const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,
                                    AttentionPass pass) {
   if (in.q.device().target() == DeviceKind::cpu) return "cpu";

@@ -11,16 +11,18 @@
 #pragma once
 
 #include "core/head_view.h"
+#include "core/sample_place.h"
 #include "kernels/dispatch.h"
 
 namespace phx::kernels {
 
-// Which dropout decision this is. A mask element belongs to global indices (sample, head, query
-// position, key position), so it does not depend on layout, device or blocking.
+// Which dropout decision this is. A mask element belongs to global indices (sample, head, query's
+// position in the sample, key's position in the sequence), so it does not depend on layout, device
+// or blocking.
 struct AttentionRandom {
   uint64_t seed = 0, site = 0, step = 0;
-  int64_t first_sample = 0;  // of batch entry 0; in a packed batch, of sequence 0
-  int64_t first_head = 0;    // of local head 0
+  SamplePlace samples = {};
+  int64_t first_head = 0;  // of local head 0
 };
 
 struct AttentionOptions {
@@ -102,7 +104,12 @@ enum class CudaAttention { cudnn, own };
 CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
                                     AttentionPass pass);
 int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
-int64_t packed_index_bytes(int64_t tokens);  // what cuDNN is told of packed sequences, at most
+// Beside its own workspace cuDNN gets, for packed sequences, what it is told of them (at most), and
+// a place for dk and dv where query heads share key heads: it makes them for every query head, as
+// far apart as tokens are in dk times the heads that share one, which within packed QKV would be
+// several times what it takes.
+int64_t packed_index_bytes(int64_t tokens);
+int64_t packed_gradient_bytes(const AttentionInputs& in, AttentionPass pass);
 namespace cuda {
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
                                         const HeadView& o);

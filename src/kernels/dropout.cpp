@@ -8,7 +8,10 @@ namespace phx::kernels {
 DropoutMask dropout_mask(const Tensor& x, double p, const RandomSite& site) {
   return {.key = philox_key(site.seed, site.site, uint64_t(site.step)),
           .b = uint32_t(narrow<int>(x.rank() == 3 ? x.dim(1) : 1)),
-          .first_sample = site.first_sample,
+          .tokens = site.samples.tokens > 0 ? uint32_t(narrow<int>(site.samples.tokens))
+                                            : std::numeric_limits<uint32_t>::max(),
+          .first_sample = site.samples.first,
+          .sample_stride = site.samples.stride,
           .first_position = site.first_position,
           .split = site.split,
           .position_after_split = site.position_after_split,

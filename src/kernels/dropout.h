@@ -9,6 +9,7 @@
 
 #include "core/autograd.h"
 #include "core/philox.h"
+#include "core/sample_place.h"
 #include "kernels/dispatch.h"
 
 namespace phx::kernels {
@@ -20,7 +21,7 @@ struct RandomSite {
   // A host value: it becomes a kernel argument. For CUDA graphs a device-resident step can take its
   // place, the key is then made inside of the kernel.
   int64_t step = 0;
-  int64_t first_sample = 0;    // of b = 0
+  SamplePlace samples = {};
   int64_t first_position = 0;  // of s = 0
   // Rows from `split` on stand elsewhere in the sequence: context parallelism gives a rank two
   // chunks.
@@ -33,17 +34,17 @@ struct RandomSite {
 struct DropoutMask {
   uint64_t key;
   uint32_t b;
-  int64_t first_sample, first_position, split, position_after_split;
+  uint32_t tokens;  // of a sample; the largest number where a row is one sample
+  int64_t first_sample, sample_stride, first_position, split, position_after_split;
   float p;
 
-  PHX_HD uint32_t sample(uint32_t row) const { return uint32_t(first_sample + row % b); }
-  PHX_HD uint32_t position(uint32_t row) const {
-    const int64_t s = row / b;
-    return uint32_t(s < split ? first_position + s : position_after_split + (s - split));
-  }
   // The four words of channels 4 group .. 4 group + 3.
   PHX_HD Philox4 words(uint32_t row, uint32_t group) const {
-    return philox4x32(key, sample(row), position(row), group, 0);
+    const int64_t s = row / b;
+    const auto place =
+        uint32_t(s < split ? first_position + s : position_after_split + (s - split));
+    const uint32_t nth = row % b + place / tokens;
+    return philox4x32(key, uint32_t(first_sample + nth * sample_stride), place % tokens, group, 0);
   }
   PHX_HD bool keeps(uint32_t word) const { return uniform_from(word) >= p; }
 };

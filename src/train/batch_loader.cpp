@@ -28,7 +28,9 @@ int64_t BatchLoader::Layout::size() const {
 
 BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
                          int64_t vocab_size, Device device, const BatchOrder::Options& order)
-    : shape_(shape), num_micro_batches_(shape.num_micro_batches) {
+    : shape_(shape),
+      interleaved_(order.type == DataloaderType::cyclic && !order.data_sharding),
+      num_micro_batches_(shape.num_micro_batches) {
   const SampleParts parts = source->parts();
   layout_ = {.positions = parts.positions,
              .packed = parts.cu_seqlens,
@@ -156,6 +158,14 @@ void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
   staging.read = runtime.stream(StreamName::compute).record();
   tokens_ = batch.tokens;
   sequences_ = std::move(batch.sequences);
+}
+
+SamplePlace BatchLoader::samples(int64_t k) const {
+  const int64_t before = consumed_ + k * shape_.data_ranks * shape_.micro_batch;
+  const int64_t tokens = layout_.packed ? shape_.seq_length : 0;
+  if (interleaved_)
+    return {.first = before + shape_.data_rank, .stride = shape_.data_ranks, .tokens = tokens};
+  return {.first = before + shape_.data_rank * shape_.micro_batch, .tokens = tokens};
 }
 
 Batch BatchLoader::micro_batch(int64_t k) const {

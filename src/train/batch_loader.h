@@ -48,10 +48,7 @@ class BatchLoader {
   int64_t num_micro_batches() const { return num_micro_batches_; }  // of the current batch
   int64_t tokens() const { return tokens_; }  // that count for the loss, of this rank's samples
   Batch micro_batch(int64_t k) const;
-  // The place of micro-batch k among all samples of the run, which random numbers are keyed by.
-  int64_t first_sample(int64_t k) const {
-    return consumed_ + (k * shape_.data_ranks + shape_.data_rank) * shape_.micro_batch;
-  }
+  SamplePlace samples(int64_t k) const;  // of micro-batch k
 
  private:
   // The numbers of a micro-batch, i32: tokens, labels, positions if samples have them, and where
@@ -91,6 +88,8 @@ class BatchLoader {
 
   std::shared_ptr<const Reader> reader_;
   BatchShape shape_;
+  bool interleaved_ =
+      false;  // neighbours of a micro-batch are as far apart as there are data ranks
   Layout layout_;
   Tensor device_;  // i32 [num_micro_batches, layout.size()]; undefined if this rank reads none
   struct Staging {

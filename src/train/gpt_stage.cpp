@@ -14,7 +14,7 @@ GptStage::GptStage(std::vector<GptModel*> chunks, const MessageSpec& message, De
 Tensor GptStage::run(GptModel& model, int micro_batch, const Tensor& input) {
   const Batch batch = work_.batch(micro_batch);
   ForwardContext context = work_.context;
-  context.first_sample = work_.first_sample(micro_batch);
+  context.samples = work_.samples(micro_batch);
   context.positions = batch.positions;
   context.packed = batch.packed;
   const Tensor x = model.has_embedding() ? model.hidden(batch.tokens, context)

@@ -17,8 +17,8 @@ namespace phx {
 // What one run of a schedule works on.
 struct StageWork {
   std::function<Batch(int micro_batch)> batch;
-  std::function<int64_t(int micro_batch)> first_sample;
-  ForwardContext context;  // but for the sample
+  std::function<SamplePlace(int micro_batch)> samples;
+  ForwardContext context;  // but for the samples
   Tensor grad_scale;       // [1] loss_scale / N; undefined: forward only
   Tensor loss_sum;         // [1] f64, the losses are added to it; undefined: another rank does that
 };

@@ -62,15 +62,17 @@ const Schedule& TrainStep::schedule(const char* kind, int64_t micro_batches) {
 
 void TrainStep::run(const BatchLoader& loader, const StepSettings& settings) {
   run({.batch = [&](int k) { return loader.micro_batch(k); },
-       .first_sample = [&](int k) { return loader.first_sample(k); }},
+       .samples = [&](int k) { return loader.samples(k); }},
       loader.num_micro_batches(), loader.tokens(), settings);
 }
 
 void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
                     const StepSettings& settings) {
   run({.batch = [&](int k) { return micro_batches[size_t(k)]; },
-       .first_sample =
-           [&](int k) { return first_sample + k * micro_batches[size_t(k)].tokens.dim(1); }},
+       .samples =
+           [&](int k) {
+             return SamplePlace{.first = first_sample + k * micro_batches[size_t(k)].tokens.dim(1)};
+           }},
       int64_t(micro_batches.size()), tokens, settings);
 }
 
@@ -189,10 +191,10 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
     batch.load(first_sample + i * batch.shape().samples());
     if (!warm_)
       warm_up({.batch = [&](int k) { return batch.micro_batch(k); },
-               .first_sample = [&](int k) { return batch.first_sample(k); }});
+               .samples = [&](int k) { return batch.samples(k); }});
     tokens += double(batch.tokens());
     parts_.stage.begin({.batch = [&](int k) { return batch.micro_batch(k); },
-                        .first_sample = [&](int k) { return batch.first_sample(k); },
+                        .samples = [&](int k) { return batch.samples(k); },
                         .context = {.seed = seed_, .training = false},
                         .grad_scale = {},
                         .loss_sum = total});

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/sample_place.h"
 #include "core/tensor.h"
 #include "ops/attention.h"
 
@@ -23,7 +24,7 @@ struct KvCache {
 struct ForwardContext {
   uint64_t seed = 0;
   int64_t step = 0;            // of training, part of every random key
-  int64_t first_sample = 0;    // global index of the micro-batch's first sample
+  SamplePlace samples = {};    // of the micro-batch
   int64_t first_position = 0;  // of the sequence's first token
   Tensor positions = {};       // i32 [s, b] of every token; undefined: they count up from the first
   PackedSequences packed = {};  // of a row [t, 1] of several sequences; undefined: s is one

@@ -25,7 +25,7 @@ RandomSite random_site(const std::string& name, const ForwardContext& context,
   return {.seed = context.seed,
           .site = site_of(name),
           .step = context.step,
-          .first_sample = context.first_sample,
+          .samples = context.samples,
           .first_position = context.first_position + skipped};
 }
 

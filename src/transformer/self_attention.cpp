@@ -115,15 +115,13 @@ AttentionOptions SelfAttention::options(const ForwardContext& context) const {
           .random = {.seed = context.seed,
                      .site = site_of(dropout_site_ + "core_attention.dropout"),
                      .step = uint64_t(context.step),
-                     .first_sample = context.first_sample,
+                     .samples = context.samples,
                      .first_head = heads_.first_head}};
 }
 
 Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  // -> [s, b, n d]
-  AttentionOptions options = this->options(context);
-  // Sequences of a packed row are counted from here on: no two rows of a batch count alike.
-  if (context.packed.cu_seqlens.defined()) options.random.first_sample *= config_.seq_length;
-  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options, context.packed);
+  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options(context),
+                   context.packed);
 }
 
 Tensor SelfAttention::cached(const Tensor& qkv, const ForwardContext& context) {

@@ -47,7 +47,7 @@ std::vector<double> naive(const Problem& p, const std::vector<double>& q,
         for (int64_t j = 0; j < p.sk; ++j) {
           double weight = weights[j] / sum;
           if (options.dropout > 0) {
-            const Philox4 bits = philox4x32(key, uint32_t(options.random.first_sample + b),
+            const Philox4 bits = philox4x32(key, uint32_t(options.random.samples.first + b),
                                             uint32_t(options.random.first_head + n),
                                             uint32_t(position), uint32_t(j / 4));
             const bool kept = uniform_from(bits.x[j % 4]) >= float(options.dropout);
@@ -92,7 +92,7 @@ Tensor columns(const Tensor& x, int64_t begin, int64_t count) {
 
 AttentionOptions dropout_options(double p) {
   return {.dropout = p,
-          .random = {.seed = 7, .site = 11, .step = 3, .first_sample = 5, .first_head = 2}};
+          .random = {.seed = 7, .site = 11, .step = 3, .samples = {.first = 5}, .first_head = 2}};
 }
 
 TEST(Attention, MatchesHandWorkedValues) {
@@ -182,10 +182,13 @@ TEST(Attention, PackedQkvEqualsSeparateTensors) {
 
 TEST(Attention, PackedSequencesEqualSeparateOnes) {
   const QkvHeads heads{4, 2, 8};
+  // With dropout each is a sample, so that its mask is that of a sample alone.
   for (double p : {0.0, 0.3}) {
-    const AttentionOptions options = dropout_options(p);
-    const std::vector<int64_t> ends = {0, 3, 3, 80, 81, 150};
-    const Tensor cu = from_ints(ends, {6}, DType::i32, test_device());
+    AttentionOptions options = dropout_options(p);
+    const std::vector<int64_t> ends =
+        p > 0 ? std::vector<int64_t>{0, 50, 100, 150} : std::vector<int64_t>{0, 3, 3, 80, 81, 150};
+    options.random.samples.tokens = 50;
+    const Tensor cu = from_ints(ends, {int64_t(ends.size())}, DType::i32, test_device());
     const Tensor all = randn({150, 1, 64}, Seed{5});
     const Gradients together = gradients_of(
         [&](std::span<const Tensor> in) {
@@ -197,7 +200,7 @@ TEST(Attention, PackedSequencesEqualSeparateOnes) {
       const int64_t begin = ends[i], count = ends[i + 1] - ends[i];
       if (count == 0) continue;
       AttentionOptions own = options;
-      own.random.first_sample += int64_t(i);
+      own.random.samples.first += int64_t(i);
       const Function weighted = packed_attention(heads, own);
       Tensor x = all.rows(begin, count);
       Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
@@ -210,6 +213,25 @@ TEST(Attention, PackedSequencesEqualSeparateOnes) {
       expect_close(together.inputs[0].rows(begin, count), dx, 1e-13);
     }
   }
+}
+
+TEST(Attention, DropoutOfASampleDoesNotDependOnTheRowThatItIsPackedInto) {
+  const QkvHeads heads{4, 2, 8};
+  AttentionOptions options = dropout_options(0.3);
+  options.random.samples.tokens = 75;
+  options.random.samples.stride = 4;
+  const auto run = [&](const Tensor& x, const std::vector<int64_t>& ends, int64_t first) {
+    AttentionOptions placed = options;
+    placed.random.samples.first = first;
+    const Tensor cu = from_ints(ends, {int64_t(ends.size())}, DType::i32, test_device());
+    return attention(x, heads, placed, {.cu_seqlens = cu, .max_seqlen = 72});
+  };
+  const Tensor x = randn({150, 1, 64}, Seed{5});
+  const Tensor both = run(x, {0, 3, 75, 110, 111, 150}, 20);
+  const Tensor one = run(x.rows(0, 75), {0, 3, 75}, 20);
+  const Tensor two = run(x.rows(75, 75), {0, 35, 36, 75}, 24);
+  expect_close(both.rows(0, 75), one, 0);
+  expect_close(both.rows(75, 75), two, 0);
 }
 
 TEST(Attention, GradientsMatchFiniteDifferences) {
@@ -369,10 +391,12 @@ Function attention_on(const std::vector<int64_t>& ends, int64_t longest, const Q
 }
 
 PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequencesWithDropout) {  // own kernels
+  AttentionOptions two_samples = dropout_options(0.2);
+  two_samples.random.samples.tokens = 75;
+  two_samples.random.samples.stride = 3;
   for (DType dtype : {DType::f32, DType::bf16})
-    expect_cuda_matches_cpu(
-        attention_on({0, 3, 3, 80, 81, 150}, 77, {4, 2, 64}, dropout_options(0.2)),
-        {randn({150, 1, 8 * 64}, Seed{1}, dtype)}, cuda_tolerance(dtype));
+    expect_cuda_matches_cpu(attention_on({0, 3, 3, 75, 81, 150}, 72, {4, 2, 64}, two_samples),
+                            {randn({150, 1, 8 * 64}, Seed{1}, dtype)}, cuda_tolerance(dtype));
 }
 
 PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequencesOfAnyLength) {  // cuDNN
@@ -384,13 +408,18 @@ PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequencesOfAnyLength) {  // cuDNN
                                                      {0, 1, 2, 273}};
   AttentionOptions window;
   window.window_left = 50;
-  for (DType dtype : {DType::bf16, DType::f16})
-    for (const std::vector<int64_t>& ends : batches)
-      for (const AttentionOptions& options :
-           {AttentionOptions{}, window, AttentionOptions{.causal = false}})
-        for (int64_t d : {64, 128})
-          expect_cuda_matches_cpu(attention_on(ends, 273, {4, 2, d}, options),
-                                  {randn({273, 1, 8 * d}, Seed{1}, dtype)}, cuda_tolerance(dtype));
+  const auto check = [](const std::vector<int64_t>& ends, const AttentionOptions& options,
+                        int64_t d, DType dtype) {
+    expect_cuda_matches_cpu(attention_on(ends, 273, {4, 2, d}, options),
+                            {randn({273, 1, 8 * d}, Seed{1}, dtype)}, cuda_tolerance(dtype));
+  };
+  for (const std::vector<int64_t>& ends : batches) {
+    for (const AttentionOptions& options :
+         {AttentionOptions{}, window, AttentionOptions{.causal = false}})
+      check(ends, options, 64, DType::bf16);
+    check(ends, {}, 128, DType::bf16);
+    check(ends, {}, 64, DType::f16);
+  }
 }
 
 PHX_CUDA_TEST(Attention, PackedBatchesOfOneSizeNeedTheSameWorkspaceAsPlanned) {

@@ -12,7 +12,7 @@ namespace {
 using namespace phx::testing;
 
 constexpr RandomSite kSite{
-    .seed = 7, .site = 11, .step = 3, .first_sample = 100, .first_position = 50};
+    .seed = 7, .site = 11, .step = 3, .samples = {.first = 100}, .first_position = 50};
 
 Tensor ones(const Shape& shape) {
   return from_values(std::vector<double>(shape.numel(), 1.0), shape, DType::f64, test_device());
@@ -54,6 +54,27 @@ TEST(Dropout, APieceOfTheSequenceGetsItsPieceOfTheMask) {
   const Tensor both = dropout(ones({4, 2, 8}), 0.5, chunks);
   expect_close(both.rows(0, 2), whole.rows(1, 2), 0);
   expect_close(both.rows(2, 2), whole.rows(4, 2), 0);
+}
+
+TEST(Dropout, SamplesOfOneRowAndSamplesApartGetTheirOwnMasks) {
+  RandomSite site = kSite;
+  site.first_position = 0;
+  site.samples = {.first = 100, .stride = 5};
+  const Tensor apart = dropout(ones({6, 2, 8}), 0.5, site);
+  RandomSite row = site;
+  row.samples.tokens = 6;
+  const Tensor packed = dropout(ones({12, 1, 8}), 0.5, row);
+  // The second half of that row, as a rank that holds it would draw it.
+  row.first_position = 6;
+  expect_close(dropout(ones({6, 1, 8}), 0.5, row), packed.rows(6, 6), 0);
+  const auto apart_values = to_values(apart), packed_values = to_values(packed);
+  for (int64_t s = 0; s < 6; ++s)
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t c = 0; c < 8; ++c) {
+        const double value = expected(site, 100 + 5 * b, s, c, 0.5);
+        EXPECT_DOUBLE_EQ(apart_values[size_t((s * 2 + b) * 8 + c)], value);
+        EXPECT_DOUBLE_EQ(packed_values[size_t((b * 6 + s) * 8 + c)], value);
+      }
 }
 
 TEST(Dropout, SitesAndStepsDrawDifferently) {

@@ -53,7 +53,7 @@ TEST(BatchLoader, SamplesAreColumns) {
     EXPECT_THAT(ints(batch.labels), ElementsAre(a + 1, b + 1, a + 2, b + 2, a + 3, b + 3));
     EXPECT_EQ(batch.tokens.shape(), Shape({3, 2}));
     EXPECT_EQ(loader.tokens(), 12);
-    EXPECT_EQ(loader.first_sample(1), consumed + 2);
+    EXPECT_EQ(loader.samples(1).first, consumed + 2);
     EXPECT_FALSE(batch.positions.defined() || batch.packed.cu_seqlens.defined());
   }
 }
@@ -92,6 +92,24 @@ TEST(BatchLoader, ARankTakesItsMicroBatches) {
   loader.load(0);
   EXPECT_THAT(ints(loader.micro_batch(0).tokens), ElementsAre(20, 30, 21, 31, 22, 32));
   EXPECT_THAT(ints(loader.micro_batch(1).tokens), ElementsAre(80, 90, 81, 91, 82, 92));
+}
+
+TEST(BatchLoader, SamplesHaveTheirPlaceAmongAllOfTheRun) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchShape shape = two_by_two();
+  shape.data_ranks = 3;
+  shape.data_rank = 1;
+  const auto place = [&](const SampleParts& parts, const BatchOrder::Options& order) {
+    BatchLoader loader(std::make_shared<Tens>(parts), shape, 1000, runtime.device(), order);
+    loader.load(12);
+    const SamplePlace samples = loader.samples(1);
+    return std::vector{samples.first, samples.stride, samples.tokens};
+  };
+  EXPECT_THAT(place({}, {}), ElementsAre(12 + 6 + 2, 1, 0));
+  EXPECT_THAT(place({.positions = true, .cu_seqlens = true}, {}), ElementsAre(20, 1, 3));
+  // Without shards the ranks take turns.
+  EXPECT_THAT(place({}, {.type = DataloaderType::cyclic, .data_sharding = false}),
+              ElementsAre(12 + 6 + 1, 3, 0));
 }
 
 TEST(BatchLoader, CyclicBatchesComeInMegatronsOrder) {

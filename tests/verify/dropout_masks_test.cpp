@@ -34,7 +34,7 @@ std::vector<double> masked(const TensorParallel& tp, int64_t first, int64_t coun
   const ParameterStore store(model, runtime.device(), {.dtype = DType::f64});
   model.prepare(runtime.device(), DType::f64, kLength, count);
   const Tensor x = model.hidden(tokens(first, count, runtime.device()),
-                                {.seed = 5, .step = 3, .first_sample = kFirstSample + first});
+                                {.seed = 5, .step = 3, .samples = {.first = kFirstSample + first}});
   return to_values(gather_sequence(x.detach(), tp));
 }
 

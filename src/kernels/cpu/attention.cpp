@@ -9,9 +9,9 @@ namespace phx::kernels::cpu {
 std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOptions& options) {
   std::vector<Sequence> sequences;
   for (int64_t i = 0; i < in.num_seqs(); ++i) {
-    const auto sample = uint32_t(options.random.first_sample + i);
+    const SamplePlace& place = options.random.samples;
     if (!in.packed()) {
-      sequences.push_back({0, 0, i, in.q.s, in.k.s, sample});
+      sequences.push_back({0, 0, i, in.q.s, in.k.s, uint32_t(place.first + i * place.stride), 0});
       continue;
     }
     const int32_t* ends = in.cu_seqlens.data<int32_t>();
@@ -22,7 +22,10 @@ std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOpt
               " in steps of at most max_seqlen ", in.max_seqlen, ", but sequence ", i, " is [",
               begin, ", ", ends[i + 1], ")");
     // Empty ones fill a list up to a fixed length: there is nothing to do for them.
-    if (length > 0) sequences.push_back({begin, begin, 0, length, length, sample});
+    const int64_t tokens = place.tokens > 0 ? place.tokens : in.q.s;
+    const auto sample = uint32_t(place.first + begin / tokens * place.stride);
+    if (length > 0)
+      sequences.push_back({begin, begin, 0, length, length, sample, uint32_t(begin % tokens)});
   }
   return sequences;
 }
@@ -96,7 +99,7 @@ void forward_block(const AttentionInputs& in, const AttentionOptions& options,
       for (int64_t q = 0; q < kQueries; ++q) lane[q] *= scratch.shrink[q];
     }
     if (options.dropout > 0) {
-      block_dropout(block, options, sequence.sample, head, scratch.keep);
+      block_dropout(block, options, sequence, head, scratch.keep);
       block.rows([&](int64_t row, int64_t begin, int64_t end) {
         for (int64_t i = row * kQueries + begin; i < row * kQueries + end; ++i)
           scratch.p[i] *= scratch.keep[i];

@@ -102,7 +102,7 @@ void backward_block(const Problem& problem, const Sequence& sequence, int64_t he
     const Block block = Block::of<Acc>(position, key, keys, options);
     load_rows<T>(in.k, sequence.k_row + key, sequence.batch, key_head, keys, scratch.k, ld);
     load_rows<T>(in.v, sequence.k_row + key, sequence.batch, key_head, keys, scratch.v, ld);
-    if (options.dropout > 0) block_dropout(block, options, sequence.sample, head, scratch.keep);
+    if (options.dropout > 0) block_dropout(block, options, sequence, head, scratch.keep);
     block_scores<Acc>(block, d, scratch.k, ld, scratch.qt, Acc(options.softcap), scratch.p);
     block_scores<Acc>(block, d, scratch.v, ld, scratch.d_ot, Acc(0), scratch.ds);
     differentiate(block, options, scratch);
@@ -173,7 +173,8 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
                         Tensor& workspace, const AttentionGradients& grads) {
   const Problem problem{in, options, o, lse, d_o, grads};
   const auto sequences = sequences_of(in, options);
-  // Names of their own: a lambda of C++20 may not capture those of a structured binding in clang 14.
+  // Names of their own: a lambda of C++20 may not capture those of a structured binding in
+  // clang 14.
   const auto cut = attention_backward_split(in);
   const int64_t splits = cut.splits, slots = cut.slots;
   const int64_t groups = int64_t(sequences.size()) * in.k.n, group_heads = in.q.n / in.k.n;

@@ -35,6 +35,7 @@ int64_t padded_head(int64_t d) {
 struct Sequence {
   int64_t q_row, k_row, batch, queries, keys;
   uint32_t sample;  // global, for dropout
+  uint32_t place;   // of query 0 within the sample
 };
 std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOptions& options);
 
@@ -208,7 +209,7 @@ void block_scores(const Block& block, int64_t d, const Acc* k, int64_t ld, const
 
 // keep [keys, queries] = 0 or 1 / (1 - p).
 template <class Acc>
-void block_dropout(const Block& block, const AttentionOptions& options, uint32_t sample,
+void block_dropout(const Block& block, const AttentionOptions& options, const Sequence& sequence,
                    int64_t head, Acc* keep) {
   const AttentionRandom& random = options.random;
   const uint64_t key = philox_key(random.seed, random.site, random.step);
@@ -216,9 +217,9 @@ void block_dropout(const Block& block, const AttentionOptions& options, uint32_t
   const Acc kept = Acc(1) / Acc(1 - options.dropout);
   for (int64_t row = 0; row < block.keys; row += 4) {  // first_key is a multiple of 4
     for (int64_t q = 0; q < kQueries; ++q) {
-      const Philox4 bits =
-          philox4x32(key, sample, uint32_t(random.first_head + head), uint32_t(block.position + q),
-                     uint32_t((block.first_key + row) / 4));
+      const Philox4 bits = philox4x32(key, sequence.sample, uint32_t(random.first_head + head),
+                                      sequence.place + uint32_t(block.position + q),
+                                      uint32_t((block.first_key + row) / 4));
       for (int64_t i = 0; i < 4; ++i)
         keep[(row + i) * kQueries + q] = uniform_from(bits.x[i]) >= p ? kept : Acc(0);
     }

@@ -16,8 +16,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 
+#include "core/cuda/check.h"
 #include "core/cuda/library.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_own.h"
@@ -246,25 +248,25 @@ class CudnnAttention {
 
   using Views = std::initializer_list<std::pair<Uid, const HeadView*>>;
 
+  // `room`: the workspace, or what is left of it.
   void run(Plan& plan, const AttentionInputs& in, const Views& views, const Tensor& lse,
-           Tensor& workspace) {
-    std::unordered_map<int64_t, void*> pointers{{kStats, lse.raw()}};
+           std::span<std::byte> room) {
+    Pointers pointers{{kStats, lse.raw()}};
     for (const auto& [uid, view] : views) pointers[uid] = address(*view);
-    std::byte* room = workspace.defined() ? static_cast<std::byte*>(workspace.raw()) : nullptr;
-    int64_t bytes = workspace.defined() ? workspace.bytes() : 0;
     if (in.packed()) {
-      add_index(in, views, room, pointers);
-      room += packed_index_bytes(in.q.s);
-      bytes -= packed_index_bytes(in.q.s);
+      add_index(in, views, room.data(), pointers);
+      room = room.subspan(size_t(packed_index_bytes(in.q.s)));
     }
-    PHX_ASSERT(bytes >= plan.workspace_bytes, "cuDNN's attention needs ", plan.workspace_bytes,
-               " bytes of workspace and has ", bytes);
-    check(plan.graph.execute(handle_, pointers, room), "the execution of attention");
+    PHX_ASSERT(std::ssize(room) >= plan.workspace_bytes, "cuDNN's attention needs ",
+               plan.workspace_bytes, " bytes of workspace and has ", room.size());
+    check(plan.graph.execute(handle_, pointers, room.data()), "the execution of attention");
   }
 
  private:
+  using Pointers = std::unordered_map<int64_t, void*>;
+
   static void add_index(const AttentionInputs& in, const Views& views, void* at,
-                        std::unordered_map<int64_t, void*>& pointers) {
+                        Pointers& pointers) {
     std::array<int64_t, kMaxPackedTensors> strides{};
     strides[kStats - 1] = 1;
     for (const auto& [uid, view] : views) strides[size_t(uid) - 1] = view->stride_s;
@@ -298,49 +300,90 @@ CudnnAttention& cudnn_of(const AttentionInputs& in) {
   return in.q.device().runtime().extension<CudnnAttention>();
 }
 
-// Packed batches of the same tokens ask for the same bytes, whatever their sequences are: a step
-// that is replayed has one plan of its memory.
-int64_t with_index(const AttentionInputs& in, AttentionPass pass, const Plan& plan) {
-  if (!in.packed()) return plan.workspace_bytes;
-  return std::max(meta::cudnn_attention_workspace_bytes(in, pass),
-                  packed_index_bytes(in.q.s) + plan.workspace_bytes);
+// What was planned, which is a little more than cuDNN needs. So packed batches of the same tokens
+// ask for the same bytes whatever their sequences are, and a step's memory can be replayed.
+int64_t planned_bytes(const AttentionInputs& in, AttentionPass pass, const Plan& plan) {
+  const int64_t ours =
+      in.packed() ? packed_index_bytes(in.q.s) + packed_gradient_bytes(in, pass) : 0;
+  return std::max(meta::cudnn_attention_workspace_bytes(in, pass), ours + plan.workspace_bytes);
+}
+
+std::span<std::byte> bytes_of(const Tensor& workspace) {
+  if (!workspace.defined()) return {};
+  return {static_cast<std::byte*>(workspace.raw()), size_t(workspace.bytes())};
+}
+
+// dk or dv where cuDNN is to write it: see packed_gradient_bytes.
+HeadView compact(HeadView x) {
+  x.offset = 0;
+  x.stride_n = x.d;
+  x.stride_s = x.stride_b = x.n * x.d;
+  return x;
+}
+// A workspace is a storage of its own.
+HeadView compact_at(const HeadView& x, const Tensor& workspace, int64_t offset_bytes) {
+  HeadView result = compact(x);
+  result.base = Tensor(workspace.storage(), offset_bytes, {x.s, 1, x.n * x.d}, x.dtype());
+  return result;
+}
+
+void copy_tokens(const HeadView& from, const HeadView& to) {
+  PHX_ASSERT(to.stride_n == to.d, "attention: the heads of a gradient should lie side by side");
+  const auto bytes = [&](int64_t elements) { return size_t(elements * size_of(to.dtype())); };
+  PHX_CUDA_CHECK(cudaMemcpy2DAsync(address(to), bytes(to.stride_s), address(from),
+                                   bytes(from.stride_s), bytes(to.n * to.d), size_t(to.s),
+                                   cudaMemcpyDeviceToDevice,
+                                   static_cast<cudaStream_t>(to.device().compute_stream())));
 }
 
 }  // namespace
 
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
                                         const HeadView& o) {
-  return with_index(in, AttentionPass::forward, cudnn_of(in).forward(in, options, o));
+  return planned_bytes(in, AttentionPass::forward, cudnn_of(in).forward(in, options, o));
 }
 
 int64_t cudnn_attention_backward_workspace_bytes(const AttentionInputs& in,
                                                  const AttentionOptions& options, const HeadView& o,
                                                  const HeadView& d_o,
                                                  const AttentionGradients& grads) {
-  return with_index(in, AttentionPass::backward, cudnn_of(in).backward(in, options, o, d_o, grads));
+  constexpr AttentionPass kPass = AttentionPass::backward;
+  AttentionGradients made = grads;
+  if (packed_gradient_bytes(in, kPass) > 0)
+    made.dk = compact(grads.dk), made.dv = compact(grads.dv);
+  return planned_bytes(in, kPass, cudnn_of(in).backward(in, options, o, d_o, made));
 }
 
 void cudnn_attention(const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
                      const HeadView& o, Tensor& lse) {
   CudnnAttention& cudnn = cudnn_of(in);
   cudnn.run(cudnn.forward(in, options, o), in, {{kQ, &in.q}, {kK, &in.k}, {kV, &in.v}, {kO, &o}},
-            lse, workspace);
+            lse, bytes_of(workspace));
 }
 
 void cudnn_attention_backward(const AttentionInputs& in, const AttentionOptions& options,
                               const HeadView& o, const Tensor& lse, const HeadView& d_o,
                               Tensor& workspace, const AttentionGradients& grads) {
   CudnnAttention& cudnn = cudnn_of(in);
-  cudnn.run(cudnn.backward(in, options, o, d_o, grads), in,
+  const int64_t aside = packed_gradient_bytes(in, AttentionPass::backward);
+  AttentionGradients made = grads;
+  if (aside > 0) {
+    made.dk = compact_at(grads.dk, workspace, 0);
+    made.dv = compact_at(grads.dv, workspace, aside / 2);
+  }
+  cudnn.run(cudnn.backward(in, options, o, d_o, made), in,
             {{kQ, &in.q},
              {kK, &in.k},
              {kV, &in.v},
              {kO, &o},
              {kDo, &d_o},
-             {kDq, &grads.dq},
-             {kDk, &grads.dk},
-             {kDv, &grads.dv}},
-            lse, workspace);
+             {kDq, &made.dq},
+             {kDk, &made.dk},
+             {kDv, &made.dv}},
+            lse, bytes_of(workspace).subspan(size_t(aside)));
+  if (aside == 0) return;
+  copy_tokens(made.dk, grads.dk);
+  copy_tokens(made.dv, grads.dv);
 }
 
 }  // namespace phx::kernels::cuda

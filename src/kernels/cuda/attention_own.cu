@@ -37,8 +37,10 @@ AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions
       .pairs = aligned(2),
       .dropout = float(options.dropout),
       .key = philox_key(random.seed, random.site, random.step),
-      .first_sample = uint32_t(random.first_sample),
-      .first_head = uint32_t(random.first_head)};
+      .first_sample = uint32_t(random.samples.first),
+      .sample_stride = uint32_t(random.samples.stride),
+      .first_head = uint32_t(random.first_head),
+      .sample_tokens = narrow<int>(random.samples.tokens > 0 ? random.samples.tokens : in.q.s)};
 }
 
 namespace {
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kThreads)
         float p = exp2f(s[j][i] - base[i / 2]);
         total[i / 2] += p;  // this lane's share; the four are added at the end
         if (shape.dropout > 0.f)
-          p *= dropout_factor(shape, blockIdx.z, head, position + 8 * (i / 2),
+          p *= dropout_factor(shape, seq, head, position + 8 * (i / 2),
                               key + 8 * j + 2 * (lane % 4) + i % 2);
         s[j][i] = p;
       }

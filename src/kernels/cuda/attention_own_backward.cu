@@ -46,8 +46,8 @@ __global__ void delta_kernel(const AttentionShape shape, const BackwardTensors<T
 struct Element {
   float weight, ds;
 };
-__device__ Element differentiate(const AttentionShape& shape, int sequence, int head, int position,
-                                 int key, float s, float dp, float lse, float delta) {
+__device__ Element differentiate(const AttentionShape& shape, const DeviceSequence& seq, int head,
+                                 int position, int key, float s, float dp, float lse, float delta) {
   float x = s * shape.scale, slope = 1.f;
   if (shape.softcap > 0.f) {
     const float bent = tanhf(x / shape.softcap);
@@ -55,8 +55,7 @@ __device__ Element differentiate(const AttentionShape& shape, int sequence, int 
     slope = 1.f - bent * bent;
   }
   const float p = expf(x - lse);
-  const float keep =
-      shape.dropout > 0.f ? dropout_factor(shape, sequence, head, position, key) : 1.f;
+  const float keep = shape.dropout > 0.f ? dropout_factor(shape, seq, head, position, key) : 1.f;
   return {p * keep, p * (dp * keep - delta) * slope};
 }
 
@@ -138,7 +137,7 @@ __global__ void __launch_bounds__(kThreads)
           const int position = query + at + seq.shift;
           Element element{0.f, 0.f};
           if (at < queries && key < seq.keys && visible(shape, position, key))
-            element = differentiate(shape, blockIdx.z, head, position, key, s[j][i], dp[j][i],
+            element = differentiate(shape, seq, head, position, key, s[j][i], dp[j][i],
                                     tiles.lse[at], tiles.delta[at]);
           s[j][i] = element.weight;
           dp[j][i] = element.ds;
@@ -204,7 +203,7 @@ __global__ void __launch_bounds__(kThreads)
         const int query = row + lane / 4 + 8 * (i / 2), position = first + query + seq.shift;
         const int at = key + column + 8 * j + 2 * (lane % 4) + i % 2;
         const bool seen = query < queries && at < seq.keys && visible(shape, position, at);
-        dp[j][i] = seen ? differentiate(shape, blockIdx.z, head, position, at, s[j][i], dp[j][i],
+        dp[j][i] = seen ? differentiate(shape, seq, head, position, at, s[j][i], dp[j][i],
                                         tiles.lse[query], tiles.delta[query])
                               .ds
                         : 0.f;

@@ -47,7 +47,8 @@ struct AttentionShape {
   bool pairs;     // outputs are aligned to two elements
   float dropout;  // probability
   uint64_t key;   // of Philox
-  uint32_t first_sample, first_head;
+  uint32_t first_sample, sample_stride, first_head;
+  int sample_tokens;  // of a packed row
 };
 
 // `views` are all that the kernel reads and writes.
@@ -72,13 +73,30 @@ inline constexpr int kLoopRows = sizeof(T) == 4 && D == 256 ? 32 : 64;
 // One sequence: where its rows begin and how many there are.
 struct DeviceSequence {
   int q_row, k_row, batch, queries, keys;
-  int shift;  // position of query 0
+  int shift;        // position of query 0
+  uint32_t sample;  // global, for dropout
+  uint32_t place;   // of query 0 within the sample, less its position
 };
 
 __device__ inline DeviceSequence sequence_of(const AttentionShape& shape, int index) {
-  if (shape.cu_seqlens == nullptr) return {0, 0, index, shape.sq, shape.sk, shape.sk - shape.sq};
+  if (shape.cu_seqlens == nullptr)
+    return {0,
+            0,
+            index,
+            shape.sq,
+            shape.sk,
+            shape.sk - shape.sq,
+            shape.first_sample + uint32_t(index) * shape.sample_stride,
+            0};
   const int begin = shape.cu_seqlens[index], length = shape.cu_seqlens[index + 1] - begin;
-  return {begin, begin, 0, length, length, 0};
+  return {begin,
+          begin,
+          0,
+          length,
+          length,
+          0,
+          shape.first_sample + uint32_t(begin / shape.sample_tokens) * shape.sample_stride,
+          uint32_t(begin % shape.sample_tokens)};
 }
 
 __device__ inline bool visible(const AttentionShape& shape, int position, int key) {
@@ -86,11 +104,10 @@ __device__ inline bool visible(const AttentionShape& shape, int position, int ke
 }
 
 // 0 or 1 / (1 - p), by global indices.
-__device__ inline float dropout_factor(const AttentionShape& shape, int sequence, int head,
-                                       int position, int key) {
-  const Philox4 bits =
-      philox4x32(shape.key, shape.first_sample + uint32_t(sequence),
-                 shape.first_head + uint32_t(head), uint32_t(position), uint32_t(key / 4));
+__device__ inline float dropout_factor(const AttentionShape& shape, const DeviceSequence& seq,
+                                       int head, int position, int key) {
+  const Philox4 bits = philox4x32(shape.key, seq.sample, shape.first_head + uint32_t(head),
+                                  seq.place + uint32_t(position), uint32_t(key / 4));
   // Selected without indexing, so that the four words stay in registers.
   const uint32_t word =
       key & 2 ? (key & 1 ? bits.x[3] : bits.x[2]) : (key & 1 ? bits.x[1] : bits.x[0]);

@@ -44,11 +44,18 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
                 bytes_of(d_o) + bytes_of(grads.dq) + bytes_of(grads.dk) + bytes_of(grads.dv)});
 }
 
+// Found with cuDNN 9.14 and 9.19, and a little more than they ask for: some bytes a sequence.
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
-  const int64_t index = in.packed() ? packed_index_bytes(in.q.s) : 0;
-  if (pass == AttentionPass::forward) return index;
-  // dq in f32, and delta; cuDNN's kernels round the sequence up to their blocks of 128 queries.
-  return index + in.q.b * in.q.n * round_up(in.q.s, 128) * (in.q.d + 1) * 4;
+  const int64_t t = in.q.b * in.q.s, n = in.q.n, d = in.q.d;
+  const bool shared = n != in.k.n;
+  const int64_t numbers = 64 * 1024 + 512 * (in.packed() ? t : in.q.b);
+  const int64_t ours =
+      in.packed() ? packed_index_bytes(in.q.s) + packed_gradient_bytes(in, pass) : 0;
+  if (pass == AttentionPass::forward) return ours + numbers;
+  // Sums of dq in f32, delta, and where heads share keys dk and dv of all of them. Packed: dq with
+  // the strides of q, dk and dv in f32. Not packed: sequences rounded up to blocks of 128 queries.
+  if (in.packed()) return ours + numbers + t * (in.q.stride_s + n + (shared ? 2 * n * d : 0)) * 4;
+  return numbers + in.q.b * n * round_up(in.q.s, 128) * ((d + 1) * 4 + (shared ? 2 * d * 2 : 0));
 }
 
 }  // namespace phx::kernels::meta
