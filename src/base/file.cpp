@@ -157,10 +157,15 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 void AtomicFile::commit() {
   PHX_ASSERT(file_.is_open(), "committed twice: ", path_.native());
   if (disk_.sync(file_.get()) != 0) throw_file_error("write", path_, errno);
+  publish();
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : Path("."), disk_);
+}
+
+void AtomicFile::publish() {
+  PHX_ASSERT(file_.is_open(), "committed twice: ", path_.native());
   if (disk_.rename(temporary_.c_str(), path_.c_str()) != 0)
     throw_file_error("replace", path_, errno);
   if (const int error_number = file_.close()) throw_file_error("write", path_, error_number);
-  sync_folder(path_.has_parent_path() ? path_.parent_path() : Path("."), disk_);
 }
 
 AppendFile::AppendFile(const Path& path)

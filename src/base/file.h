@@ -62,6 +62,7 @@ class AtomicFile {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(as_bytes(text)); }
   void commit();
+  void publish();  // whole or not there for readers, but not safe from a loss of power
 
   int64_t size() const { return size_; }  // bytes written so far
   const Path& path() const { return path_; }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace phx {
 
@@ -41,6 +43,16 @@ void remove_tree(const Path& path, Disk& disk) {
   if (std::filesystem::is_directory(std::filesystem::symlink_status(path)))
     for (const std::string& name : names_in(path)) remove_tree(path / name, disk);
   if (disk.remove(path.c_str()) != 0 && errno != ENOENT) throw_file_error("remove", path, errno);
+}
+
+// What is not needed any more. Somebody may hold it open (NFS keeps such files), and a run that
+// saved its checkpoint does not end for that.
+void try_remove_tree(const Path& path, Disk& disk) {
+  try {
+    remove_tree(path, disk);
+  } catch (const Error& error) {
+    log_warning(str_cat("an old checkpoint stays: ", error.what()));
+  }
 }
 
 void rename(const Path& from, const Path& to, Disk& disk) {
@@ -94,20 +106,25 @@ std::vector<int64_t> checkpoints_in(const Path& folder) {
 
 void prepare_checkpoint(const Path& folder, int64_t iteration, Disk& disk) {
   make_folder(folder);
+  const Path temporary = temporary_path(folder, iteration);
   for (const std::string& name : names_in(folder)) {
+    // Of a run that was killed while it wrote the tracker.
+    if (name.starts_with(str_cat(kTracker, ".tmp"))) try_remove_tree(folder / name, disk);
     if (!name.starts_with(kPrefix)) continue;
-    if (name.ends_with(kTemporary)) remove_tree(folder / name, disk);
+    if (folder / name == temporary)
+      remove_tree(temporary, disk);
+    else if (name.ends_with(kTemporary))
+      try_remove_tree(folder / name, disk);
     if (!name.ends_with(kReplaced)) continue;
     // The machine stopped between the two renames below: the replaced one is still the good one.
     const Path replaced = folder / name,
                path = folder / name.substr(0, name.size() - kReplaced.size());
     if (std::filesystem::exists(path)) {
-      remove_tree(replaced, disk);
+      try_remove_tree(replaced, disk);
     } else {
       rename(replaced, path, disk);
     }
   }
-  const Path temporary = temporary_path(folder, iteration);
   if (disk.make_folder(temporary.c_str()) != 0) throw_file_error("make folder", temporary, errno);
 }
 
@@ -125,17 +142,19 @@ void commit_checkpoint(const Path& folder, int64_t iteration, Disk& disk) {
   }
   sync_folder(folder, disk);
   write_file(folder / kTracker, std::to_string(iteration), disk);
-  if (std::filesystem::exists(temporary)) remove_tree(temporary, disk);
+  if (std::filesystem::exists(temporary)) try_remove_tree(temporary, disk);
   if (const Path replaced = with_suffix(path, kReplaced); std::filesystem::exists(replaced))
-    remove_tree(replaced, disk);
+    try_remove_tree(replaced, disk);
 }
 
 void remove_checkpoint(const Path& folder, int64_t iteration, Disk& disk) {
   const Path path = checkpoint_path(folder, iteration);
   if (!std::filesystem::exists(path)) return;
   const Path leaving = temporary_path(folder, iteration);
-  rename(path, leaving, disk);
-  remove_tree(leaving, disk);
+  if (disk.rename(path.c_str(), leaving.c_str()) == 0)
+    try_remove_tree(leaving, disk);
+  else
+    log_warning(str_cat("an old checkpoint stays: ", path.string(), ": ", std::strerror(errno)));
 }
 
 }  // namespace phx

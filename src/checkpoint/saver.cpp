@@ -233,7 +233,11 @@ void CheckpointSaver::write_shard(Job& job) {
   Manifest part = shard.finish();
   part.iteration = job.iteration;
   if (rank() != 0) {
-    write_file(temporary / part_name(rank()), part.to_text(), *options_.disk);
+    // Rank 0 reads it, commits, and the folder has another name at once: nothing may be done there
+    // behind the rename.
+    AtomicFile file(temporary / part_name(rank()), *options_.disk);
+    file.write(part.to_text());
+    file.publish();
     job.set(&Job::written);
     return;
   }

@@ -13,10 +13,10 @@ std::span<const CatalogueGroup> model_catalogue() {
       {.kind = kImplied,
        .reason = "which operations share a kernel is decided here; the result is the same up to "
                  "rounding",
-       .switches = "no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion "
+       .switches = "no-masked-softmax-fusion no-bias-swiglu-fusion "
                    "no-bias-dropout-fusion no-rope-fusion no-persist-layer-norm "
                    "no-gradient-accumulation-fusion cross-entropy-loss-fusion "
-                   "disable-masked-softmax-fusion disable-bias-gelu-fusion "
+                   "disable-masked-softmax-fusion "
                    "disable-bias-swiglu-fusion disable-bias-dropout-fusion disable-rope-fusion "
                    "disable-persist-layer-norm disable-gradient-accumulation-fusion",
        .values = "cross-entropy-fusion-impl"},

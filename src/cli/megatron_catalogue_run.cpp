@@ -118,8 +118,7 @@ std::span<const CatalogueGroup> run_catalogue() {
                  "fim-middle-token fim-suffix-token fim-pad-token fim-eod-token"},
       {.kind = kRefused,
        .reason = "this setting of tokenizers is not in this build",
-       .switches = "tokenizer-sentencepiece-legacy tokenizer-hf-no-use-fast "
-                   "tokenizer-hf-no-include-special-tokens trust-remote-code "
+       .switches = "tokenizer-sentencepiece-legacy tokenizer-hf-no-use-fast trust-remote-code "
                    "allow-ambiguous-pad-tokens",
        .values = "tokenizer-metadata",
        .lists = "tokenizer-special-tokens"},

@@ -12,7 +12,8 @@ std::span<const LackingOption> lacking_options() {
       {"--log-params-norm", logs, leave, [](Options o) { return o.train.log_params_norm; }},
       {"--log-num-zeros-in-grad", logs, leave,
        [](Options o) { return o.train.log_num_zeros_in_grad; }},
-      {"--use-checkpoint-opt-param-scheduler", "on resume the given schedules always win so far",
+      {"--use-checkpoint-opt-param-scheduler",
+       "schedules come from the flags; on resume other ones than the checkpoint's are an error",
        "leave it out, and give the schedules of the run that is resumed",
        [](Options o) { return o.optim.use_checkpoint_opt_param_scheduler; }},
   };

@@ -125,6 +125,7 @@ int run_preprocess(std::span<const std::string> args) {
       .json_keys = flags.json_keys,
       .output_prefix = flags.output_prefix,
       .append_eod = flags.append_eod,
+      .with_special = flags.data.tokenizer_hf_include_special_tokens,
       .workers = flags.workers > 0 ? int(flags.workers) : cores,
       .partitions = flags.keep_sequential_samples ? 1 : int(flags.partitions),
       .skip_broken = flags.on_error == OnError::skip};

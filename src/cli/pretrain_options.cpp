@@ -270,10 +270,16 @@ void check_hf_export(const TransformerConfig& model, ParseReport& report) {
 // the same (cli/not_in_this_build.h refuses the run); chats are tokenized by the run itself.
 void take_vocabulary(ParseResult& result) {
   std::optional<int64_t>& size = result.options.model.vocab_size;
-  if (size || result.options.model.padded_vocab_size) return;
+  if (size) return;
   if (result.options.data.tokenizer_type.empty()) return;
   try {
     size = make_tokenizer(result.options.data)->vocab_size();
+    const std::optional<int64_t> padded = result.options.model.padded_vocab_size;
+    if (padded && *padded < *size)
+      add(result.report.problems, "padded-vocab-size",
+          str_cat("--padded-vocab-size ", *padded, " is less than the tokenizer's ", *size,
+                  " tokens"),
+          "leave --padded-vocab-size out, and it is computed");
   } catch (const Error& error) {
     if (!result.options.sft.sft) return;
     add(result.report.problems, "tokenizer-model", error.what(),

@@ -324,6 +324,8 @@ TransformerConfig canonical(TransformerConfig model) {
     if (!all_are(windowed, 1)) model.window_attn_skip_freq = FrequencyPattern::of(windowed);
   }
   drop_idle_rotation(model);
+  model.openai_gelu = model.activation() == MlpActivation::gelu_tanh;
+  model.bias_gelu_fusion = true;
   return model;
 }
 

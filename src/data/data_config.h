@@ -35,6 +35,7 @@ struct DataConfig {
 
   std::string tokenizer_type;
   std::string tokenizer_model;
+  bool tokenizer_hf_include_special_tokens = true;
   std::string vocab_file;
   std::string merge_file;
   std::string tiktoken_pattern;
@@ -89,6 +90,10 @@ struct DataConfig {
                    {"NullMultimodalTokenizer", "multimodal models are not in this build"},
                    {"SFTTokenizer", "--sft goes with the type of the tokenizer itself"}}});
     field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
+    field("tokenizer-hf-include-special-tokens", tokenizer_hf_include_special_tokens,
+          "HuggingFaceTokenizer: documents without what the tokenizer puts around a text "
+          "(<|begin_of_text|>, <s>)",
+          OffSwitch{"tokenizer-hf-no-include-special-tokens"});
     field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
     field("merge-file", merge_file, "GPT-2 BPE: merges.txt");
     field("tiktoken-pattern", tiktoken_pattern, "TikToken: how text is cut into words",

@@ -9,16 +9,18 @@
 namespace phx {
 
 ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_iterations,
-                                 const std::function<int64_t(int64_t)>& samples_after) {
+                                 const std::function<int64_t(int64_t)>& samples_after,
+                                 std::optional<int64_t> train_samples) {
   ScheduleLengths lengths;
   const int64_t decay_iterations = config.lr_decay_iters.value_or(train_iterations);
-  lengths.total = samples_after(train_iterations);
-  lengths.decay = config.lr_decay_samples.value_or(samples_after(decay_iterations));
+  lengths.total = train_samples.value_or(samples_after(train_iterations));
+  lengths.decay = config.lr_decay_samples.value_or(
+      config.lr_decay_iters ? samples_after(decay_iterations) : lengths.total);
   if (config.lr_warmup_fraction) {
-    lengths.warmup = int64_t(*config.lr_warmup_fraction * double(lengths.decay));
+    lengths.warmup = *config.lr_warmup_fraction * double(lengths.decay);
   } else {
-    lengths.warmup = config.lr_warmup_samples > 0 ? config.lr_warmup_samples
-                                                  : samples_after(config.lr_warmup_iters);
+    lengths.warmup = double(config.lr_warmup_samples > 0 ? config.lr_warmup_samples
+                                                         : samples_after(config.lr_warmup_iters));
   }
   if (config.lr_wsd_decay_samples) {
     lengths.wsd_decay = *config.lr_wsd_decay_samples;
@@ -26,8 +28,8 @@ ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_it
     lengths.wsd_decay =
         lengths.decay - samples_after(decay_iterations - *config.lr_wsd_decay_iters);
   }
-  PHX_CHECK(lengths.warmup < lengths.decay || lengths.decay == 0, "warm-up of ", lengths.warmup,
-            " samples does not end before the decay of ", lengths.decay,
+  PHX_CHECK(lengths.warmup < double(lengths.decay) || lengths.decay == 0, "warm-up of ",
+            lengths.warmup, " samples does not end before the decay of ", lengths.decay,
             " samples does\n  hint: a shorter --lr-warmup-iters, or a longer --lr-decay-iters");
   return lengths;
 }
@@ -58,15 +60,15 @@ double wsd_coefficient(WsdDecayStyle style, const ScheduleLengths& lengths, doub
 double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
                      int64_t samples) {
   const double most = config.lr.value_or(0.0), least = config.min_lr, n = double(samples);
-  if (lengths.warmup > 0 && samples <= lengths.warmup)
-    return config.lr_warmup_init + (most - config.lr_warmup_init) * n / double(lengths.warmup);
+  if (lengths.warmup > 0 && n <= lengths.warmup)
+    return config.lr_warmup_init + (most - config.lr_warmup_init) * n / lengths.warmup;
   if (config.lr_decay_style == LrDecayStyle::constant) return most;
   if (samples > lengths.decay) return least;
   if (config.lr_decay_style == LrDecayStyle::inverse_square_root) {
-    const double warmup = double(std::max<int64_t>(lengths.warmup, 1));
+    const double warmup = std::max(lengths.warmup, 1.0);
     return std::max(least, most * std::sqrt(warmup) / std::sqrt(std::max(n, 1.0)));
   }
-  const double ratio = (n - double(lengths.warmup)) / double(lengths.decay - lengths.warmup);
+  const double ratio = (n - lengths.warmup) / (double(lengths.decay) - lengths.warmup);
   double coefficient = 1.0;
   switch (config.lr_decay_style) {
     case LrDecayStyle::linear:

@@ -4,22 +4,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "optim/optimizer_config.h"
 
 namespace phx {
 
 struct ScheduleLengths {  // in samples
-  int64_t warmup = 0;
+  double warmup = 0;      // a fraction of the decay need not be whole
   int64_t decay = 0;      // until the minimum, warm-up included
   int64_t wsd_decay = 0;  // the final fall of WSD
   int64_t total = 0;      // of the run; weight decay ends there
 };
 
 // From iterations or samples, as the flags give them. `samples_after` says how many samples so many
-// iterations from the start consume: times the global batch, where that has one size.
+// iterations from the start consume: times the global batch, where that has one size. A run that is
+// given in samples (--train-samples) decays over all of them, also those that fill no whole batch.
 ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_iterations,
-                                 const std::function<int64_t(int64_t)>& samples_after);
+                                 const std::function<int64_t(int64_t)>& samples_after,
+                                 std::optional<int64_t> train_samples = std::nullopt);
 
 double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
                      int64_t samples);

@@ -106,6 +106,13 @@ std::string text_of(const nlohmann::json& value) {
   return value.is_null() ? "unset" : json_text(value);
 }
 
+nlohmann::json lengths_json(const ScheduleLengths& lengths) {  // in samples
+  return {{"warm-up", lengths.warmup},
+          {"decay", lengths.decay},
+          {"final decay", lengths.wsd_decay},
+          {"weight decay", lengths.total}};
+}
+
 // A resumed run should be the run that was saved: the model must be the same, and so must the
 // schedules unless the command line is told to win.
 void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool weights_only) {
@@ -153,6 +160,15 @@ void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool
 
 }  // namespace
 
+ScheduleLengths schedule_lengths(const Session& session) {
+  const TrainConfig& train = session.config.train;
+  const BatchSchedule& batches = session.batch_schedule;
+  return schedule_lengths(
+      session.config.optim, train.iterations(batches),
+      [&](int64_t iterations) { return batches.after(0, iterations); },
+      train.train_iters ? std::nullopt : train.train_samples);
+}
+
 std::vector<LocalBox> boxes_to_save(const Session& session) {
   const Mesh& mesh = session.mesh;
   const DataParallel& data = session.data_parallel;
@@ -184,6 +200,7 @@ CheckpointInfo info_to_save(const Session& session, const RunState& state) {
     if (!file.empty() && std::filesystem::is_regular_file(file))
       tokenizer["files"][Path(file).filename().string()] = file_hash(file);
   info["tokenizer"] = json_text(tokenizer);
+  info["schedule"] = json_text(lengths_json(schedule_lengths(session)));
   const std::string fingerprint = data_fingerprint(config, session.samples.get());
   info["data"] = json_text(nlohmann::json{{"description", session.data_description},
                                           {"fingerprint", parse_json(fingerprint)}});
@@ -301,6 +318,30 @@ void compare_seed(const NativeCheckpoint& file, const TrainConfig& train) {
             "\n  hint: --seed ", seed, ", or --no-load-rng to go on with another one");
 }
 
+// Schedules count samples: with other batches the same flags mean other curves, on which the
+// samples consumed so far stand elsewhere.
+void compare_schedule(const NativeCheckpoint& file, const Session& session) {
+  const OptimizerConfig& optim = session.config.optim;
+  const auto found = file.manifest().info.find("schedule");
+  if (found == file.manifest().info.end() || optim.override_opt_param_scheduler) return;
+  const nlohmann::json before = parse_json(found->second),
+                       now = lengths_json(schedule_lengths(session));
+  std::set<std::string> matter = {"warm-up"};
+  if (optim.lr_decay_style != LrDecayStyle::constant) matter.insert("decay");
+  if (optim.lr_decay_style == LrDecayStyle::WSD) matter.insert("final decay");
+  if (optim.weight_decay_incr_style != WeightDecayStyle::constant) matter.insert("weight decay");
+  std::string different;
+  for (const std::string& key : matter)
+    if (before.contains(key) && before[key] != now[key])
+      different += str_cat("\n  ", key, ": ", value_text(before[key]),
+                           " samples in the checkpoint, ", value_text(now[key]), " now");
+  PHX_CHECK(different.empty(), file.path().string(),
+            " was trained with other schedules, which count samples:", different,
+            "\n  hint: the same length and --global-batch-size (now ",
+            session.batch_schedule.largest(),
+            "), or lengths in samples, or --override-opt-param-scheduler for the new curves");
+}
+
 // Samples are found by their number: in other data those that come next are not the ones that were
 // not seen yet. Somebody may want that, so it is only said.
 void compare_data(const NativeCheckpoint& file, const Session& session) {
@@ -381,6 +422,7 @@ std::optional<Loaded> load_session(Session& session) {
   const bool finetune = found->finetune || !file.manifest().info.contains("state");
   compare_options(file, session.config, finetune);
   if (!finetune) compare_seed(file, train);
+  if (!finetune && !train.skip_train) compare_schedule(file, session);
   if (!finetune && !train.skip_train && session.mesh.rank() == 0) compare_data(file, session);
   const bool optimizer = train.load_optim && !finetune && !train.skip_train;
   const std::vector<FlatState> states = states_of(session, optimizer);

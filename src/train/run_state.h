@@ -11,6 +11,7 @@
 #include "checkpoint/loader.h"
 #include "checkpoint/manifest.h"
 #include "optim/loss_scaler.h"
+#include "optim/schedule.h"
 #include "train/session.h"
 
 namespace phx {
@@ -33,6 +34,7 @@ struct RunState {
 std::vector<LocalBox> boxes_to_save(const Session& session);
 // What a checkpoint says beside its tensors.
 CheckpointInfo info_to_save(const Session& session, const RunState& state);
+ScheduleLengths schedule_lengths(const Session& session);
 
 // All of it and at once, on every rank of the session; a run saves through its Trainer.
 void save_session(const Path& folder, const Session& session, const RunState& state);

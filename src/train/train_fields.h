@@ -36,7 +36,7 @@ void TrainConfig::each(Field&& field) {
         "which algorithms products take: a file of `phalanx tune`, or none",
         DefaultIs{"the user's, where there is one"}, Own{});
   field("check-for-nan-in-loss-and-grad", check_for_nan_in_loss_and_grad,
-        "go on after a loss or gradient that is not finite",
+        "skip steps whose gradients are not finite, and go on",
         OffSwitch{"no-check-for-nan-in-loss-and-grad"},
         OffSwitch{"disable-check-for-nan-in-loss-and-grad"});
   field("arena", arena, "keep the plain allocator instead of replaying a planned arena", Own{});

@@ -33,9 +33,7 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
     : session_(session),
       terminal_(terminal),
       config_(session.config.train),
-      lengths_(schedule_lengths(
-          session.config.optim, session.config.train.iterations(session.batch_schedule),
-          [&](int64_t iterations) { return session.batch_schedule.after(0, iterations); })),
+      lengths_(schedule_lengths(session)),
       scaler_(session.config.optim, session.config.train.precision() == Precision::fp16),
       iterations_(session.config.train.iterations(session.batch_schedule)),
       disk_(*options.disk),
@@ -84,6 +82,7 @@ RunEnd Trainer::run() {
   start_ = Clock::now();
   if (config_.skip_train) {
     validate(session_.valid_batches, "on validation set");
+    if (session_.test_batches) validate(session_.test_batches, "on test set");
     return caught() != 0 ? RunEnd::stopped_by_signal : RunEnd::finished;
   }
   if (speaks() && measures_peak_)

@@ -67,7 +67,9 @@ MlpActivation TransformerConfig::activation() const {
   if (swiglu) return MlpActivation::swiglu;
   if (geglu) return MlpActivation::geglu_tanh;
   if (squared_relu) return MlpActivation::squared_relu;
-  return openai_gelu ? MlpActivation::gelu_tanh : MlpActivation::gelu;
+  // Megatron's fused kernel of bias and GELU, its default, computes the tanh form.
+  const bool tanh = openai_gelu || (bias_gelu_fusion && add_bias_linear);
+  return tanh ? MlpActivation::gelu_tanh : MlpActivation::gelu;
 }
 
 int64_t TransformerConfig::rotary_dim() const {

@@ -76,6 +76,7 @@ struct TransformerConfig {
   bool geglu = false;
   bool squared_relu = false;
   bool openai_gelu = false;
+  bool bias_gelu_fusion = true;  // of GELU with a bias: the tanh form, as in Megatron
 
   // Biases.
   bool add_bias_linear = true;

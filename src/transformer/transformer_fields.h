@@ -83,6 +83,10 @@ void TransformerConfig::each(Field&& field) {
   field("geglu", geglu, "MLP gated by the tanh form of GELU (Gemma)", Own{});
   field("squared-relu", squared_relu, "MLP with ReLU squared");
   field("openai-gelu", openai_gelu, "MLP with the tanh form of GELU");
+  field(
+      "bias-gelu-fusion", bias_gelu_fusion,
+      "GELU in its exact form by erf also where the layer has a bias; Megatron's fused kernel, its "
+      "default there, computes the tanh form");
 
   field("add-bias-linear", add_bias_linear, "linear layers without biases",
         OffSwitch{"disable-bias-linear"});

@@ -108,6 +108,21 @@ TEST(Schedule, IterationsCountInSamples) {
   EXPECT_EQ(schedule_lengths(c, 12500, eight_each).warmup, 200);
 }
 
+TEST(Schedule, ARunInSamplesDecaysOverAllOfThem) {
+  OptimizerConfig c;
+  c.lr_warmup_fraction = 0.07;
+  const ScheduleLengths lengths = schedule_lengths(
+      c, 3, [](int64_t n) { return 6 * n; }, 20);
+  EXPECT_EQ(lengths.total, 20) << "three batches of 6, and 2 samples that fill none";
+  EXPECT_EQ(lengths.decay, 20);
+  EXPECT_DOUBLE_EQ(lengths.warmup, 0.07 * 20) << "a fraction, as in Megatron";
+  c.lr_decay_samples = 15;
+  EXPECT_EQ(schedule_lengths(
+                c, 3, [](int64_t n) { return 6 * n; }, 20)
+                .decay,
+            15);
+}
+
 TEST(Schedule, IterationsOfGrowingBatchesCountTheSamplesTheyHave) {
   const auto samples_after = [](int64_t n) { return n <= 10 ? 4 * n : 40 + 8 * (n - 10); };
   OptimizerConfig c;

@@ -321,6 +321,7 @@ TEST(Reshard, AnotherSeedIsRefusedUnlessTheRngIsNotLoaded) {
   config.train.load = folder.path();
   config.train.seed = 77;
   config.train.train_iters = 2;
+  config.optim.override_opt_param_scheduler = true;
   EXPECT_THAT(error_of([&] { run_trainers(config, {}); }),
               HasSubstr("was made with --seed 1234, and --seed 77 is given now"));
   config.train.load_rng = false;

@@ -99,6 +99,25 @@ TEST(Trainer, ValidationGoesOnWhereTheCheckpointLeftIt) {
   EXPECT_EQ(read_losses(folder / "whole").train, read_losses(folder / "metrics").train);
 }
 
+TEST(Trainer, SchedulesThatCountOtherSamplesAreRefused) {
+  const TempFolder folder;
+  RunConfig first = with_schedule(20), second = with_schedule(20);
+  first.train.exit_interval = 3;
+  first.train.save = folder.path();
+  run(first);
+  second.train.load = folder.path();
+  second.train.global_batch_size = 2;  // the same iterations are a third of the samples
+  const std::string error = testing::error_of([&] { run(second); });
+  EXPECT_NE(error.find("decay: 120 samples in the checkpoint, 40 now"), std::string::npos) << error;
+  EXPECT_NE(error.find("warm-up: 18 samples in the checkpoint, 6 now"), std::string::npos);
+  // Given in samples they are the same curves.
+  second.optim.lr_warmup_iters = 0;
+  second.optim.lr_warmup_samples = 18;
+  second.optim.lr_decay_samples = 120;
+  second.train.train_iters = 4;
+  EXPECT_EQ(run(second).state.iteration, 4);
+}
+
 TEST(Trainer, AnotherBatchSizeGoesOnWithTheNextSample) {
   const TempFolder folder;
   RunConfig first = with_schedule(20), second = with_schedule(20);
@@ -108,6 +127,7 @@ TEST(Trainer, AnotherBatchSizeGoesOnWithTheNextSample) {
   second.train.load = folder.path();
   second.train.global_batch_size = 2;
   second.train.train_iters = 6;
+  second.optim.override_opt_param_scheduler = true;
   EXPECT_EQ(run(second).state.consumed_samples, 18 + 3 * 2);
 }
 
@@ -196,6 +216,7 @@ TEST(Trainer, FinetuningStartsWithTheConfiguredLossScale) {
   EXPECT_EQ(run(second).state.scaler->scale, 512);
   second.train.finetune = false;
   second.train.train_iters = 3;
+  second.optim.override_opt_param_scheduler = true;
   second.optim.loss_scale = 128;
   second.train.metrics_file = (folder / "metrics").string();
   EXPECT_FALSE(run(second).state.scaler) << "a fixed scale is the flag's";
@@ -212,6 +233,7 @@ TEST(Trainer, ACheckpointWithoutALossScaleGoesOnWithTheConfiguredOne) {
   second.train.load = folder.path();
   second.train.load_optim = false;  // other masters
   second.train.train_iters = 3;
+  second.optim.override_opt_param_scheduler = true;
   second.optim.initial_loss_scale = 512;
   second.optim.hysteresis = 7;
   const RunState state = run(second).state;
@@ -232,6 +254,7 @@ TEST(Trainer, WeightsOfAnotherPrecisionCanBeFinetuned) {
   second.train.train_iters = 1;
   EXPECT_EQ(run(second).state.iteration, 1);
   second.train.finetune = false;
+  second.train.train_iters = 2;
   EXPECT_NE(testing::error_of([&] { run(second); }).find("the file has F32"), std::string::npos);
 }
 

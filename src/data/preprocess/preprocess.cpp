@@ -94,7 +94,10 @@ class BlockEncoder {
 
   void encode_text(std::string_view text, Encoded& out) {
     ids_.clear();
-    encoding_.tokenizer.encode(text, ids_);
+    if (encoding_.options.with_special)
+      encoding_.tokenizer.encode_with_special(text, ids_);
+    else
+      encoding_.tokenizer.encode(text, ids_);
     if (ids_.empty()) return;  // as Megatron: an empty document is none, even with an end
     if (encoding_.eod) ids_.push_back(*encoding_.eod);
     PHX_CHECK(ids_.size() <= size_t{0x7fffffff}, "a document of ", ids_.size(),

@@ -17,6 +17,7 @@ struct PreprocessOptions {
   std::vector<std::string> json_keys = {"text"};
   Path output_prefix;  // PREFIX_KEY_document.bin and .idx are written for every key
   bool append_eod = false;
+  bool with_special = true;  // what the tokenizer puts around a text, as Megatron does
   int workers = 1;
   // Megatron's --partitions: lines go to so many parts in turn, which then stand one after the
   // other. With one, documents keep the order of the lines.

@@ -90,6 +90,23 @@ TEST(Preprocess, ADocumentALineOfTheKey) {
       ElementsAre("z"));
 }
 
+TEST(Preprocess, DocumentsHaveWhatTheTokenizerPutsAroundThem) {
+  class WithStart : public Bytes {
+    void encode_with_special(std::string_view text, std::vector<int32_t>& ids) const override {
+      ids.push_back('^');
+      encode(text, ids);
+    }
+  };
+  const TempFolder folder;
+  write_file(folder / "in.txt", "ab\ncd\n");
+  PreprocessOptions options{.inputs = {folder / "in.txt"}, .output_prefix = folder / "out"};
+  preprocess(options, WithStart());
+  EXPECT_THAT(documents_of(folder / "out_text_document"), ElementsAre("^ab", "^cd"));
+  options.with_special = false;
+  preprocess(options, WithStart());
+  EXPECT_THAT(documents_of(folder / "out_text_document"), ElementsAre("ab", "cd"));
+}
+
 TEST(Preprocess, ReadsPlainAndCompressedText) {
   EXPECT_THAT(run_over("a.txt", "one\r\ntwo words\n\nthree"),
               ElementsAre("one", "two words", "three"));
