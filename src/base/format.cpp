@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
@@ -55,6 +56,15 @@ std::string format_duration(double seconds) {
   if (hours == 0) return fmt::format("{} min {:02d} s", minutes, whole % 60);
   if (days == 0) return fmt::format("{} h {:02d} min", hours, minutes % 60);
   return fmt::format("{} d {:02d} h", days, hours % 24);
+}
+
+std::string printable(std::string_view text) {
+  constexpr size_t kMost = 120;
+  std::string result(text.substr(0, kMost));
+  if (text.size() > kMost) result += "...";
+  std::ranges::replace_if(
+      result, [](unsigned char c) { return c < 32 || c == 127; }, '?');
+  return result;
 }
 
 }  // namespace phx

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/distance.h"
 #include "base/error.h"
 
 namespace phx {
@@ -54,8 +55,7 @@ TensorDifference difference(const TensorSource& a, const TensorSource& b, const 
     for (size_t i = 0; i < x.size(); ++i) {
       if (std::memcmp(left.data() + i * size, right.data() + i * size, size) == 0) continue;
       ++different;
-      const double distance = std::abs(x[i] - y[i]);
-      if (!(distance <= result.largest)) result.largest = distance;  // a nan stays
+      result.largest = std::max(result.largest, distance(x[i], y[i]));
     }
   });
   if (different > 0) result.what = str_cat(different, " of ", all, " elements");

@@ -18,7 +18,7 @@ TensorStatistics statistics(const TensorSource& source, const std::string& name)
 struct TensorDifference {
   std::string name;
   std::string what;    // "only in A", "F32 [3] and BF16 [3]", "12 of 40 elements"
-  double largest = 0;  // of |a - b|, where they have elements in common
+  double largest = 0;  // of |a - b|, where they have elements in common; infinity for a nan
 };
 // Of every tensor that is not the same, bit for bit, in both; in the order of names.
 std::vector<TensorDifference> differences(const TensorSource& a, const TensorSource& b);

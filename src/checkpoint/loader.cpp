@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <system_error>
-#include <thread>
 
 #include "base/error.h"
 #include "base/options.h"
+#include "core/in_parallel.h"
 
 namespace phx {
 
@@ -85,33 +81,18 @@ class ChunkReader {
     // Copies to a device come behind what it has been told to compute so far.
     if (!on_host)
       runtime_.stream(StreamName::h2d).wait(runtime_.stream(StreamName::compute).record());
-    const auto work = [&] {
-      try {
-        on_host ? read_into_place(chunks) : read_through_buffers(chunks);
-      } catch (...) {
-        next_ = chunks.size();  // the others may stop
-        const std::lock_guard lock(mutex_);
-        if (!error_) error_ = std::current_exception();
-      }
-    };
-    std::vector<std::thread> others;
-    try {
-      for (size_t i = 1; i < std::min(kReaders, chunks.size()); ++i) others.emplace_back(work);
-    } catch (const std::system_error&) {
-      // The system has no more threads: those that are there read everything.
-    }
-    work();
-    for (std::thread& other : others) other.join();
-    if (error_) std::rethrow_exception(error_);
+    share_work(chunks.size(), kReaders, [&](Turns& turns) {
+      on_host ? read_into_place(chunks, turns) : read_through_buffers(chunks, turns);
+    });
   }
 
  private:
-  static constexpr size_t kReaders = 4;
+  static constexpr int kReaders = 4;
 
-  void read_into_place(std::span<const Chunk> chunks) {
+  void read_into_place(std::span<const Chunk> chunks, Turns& turns) {
     std::vector<std::byte> buffer;
-    for (size_t i = next_++; i < chunks.size(); i = next_++) {
-      const Chunk& chunk = chunks[i];
+    while (const auto i = turns.next()) {
+      const Chunk& chunk = chunks[*i];
       if (chunk.dense()) {
         fetch(chunk, {static_cast<std::byte*>(at(chunk)), bytes_of(chunk)});
       } else {
@@ -124,7 +105,7 @@ class ChunkReader {
 
   // To another device, from memory that it copies by itself: into the second buffer of a thread is
   // read while the first one is copied.
-  void read_through_buffers(std::span<const Chunk> chunks) {
+  void read_through_buffers(std::span<const Chunk> chunks, Turns& turns) {
     Backend& backend = runtime_.backend();
     backend.attach_thread();
     struct Buffer {
@@ -133,14 +114,16 @@ class ChunkReader {
     };
     std::array<Buffer, 2> buffers;
     size_t turn = 0;
-    for (size_t i = next_++; i < chunks.size(); i = next_++, turn = 1 - turn) {
+    while (const auto i = turns.next()) {
+      const Chunk& chunk = chunks[*i];
       Buffer& buffer = buffers[turn];
+      turn = 1 - turn;
       if (!buffer.memory) buffer.memory = backend.host_buffer(kChunkBytes);
       backend.wait_on_host(buffer.left);
-      PHX_ASSERT(bytes_of(chunks[i]) <= size_t(kChunkBytes), "a chunk of ", bytes_of(chunks[i]));
-      const std::span bytes(static_cast<std::byte*>(buffer.memory.get()), bytes_of(chunks[i]));
-      fetch(chunks[i], bytes);
-      scatter(chunks[i], bytes);
+      PHX_ASSERT(bytes_of(chunk) <= size_t(kChunkBytes), "a chunk of ", bytes_of(chunk));
+      const std::span bytes(static_cast<std::byte*>(buffer.memory.get()), bytes_of(chunk));
+      fetch(chunk, bytes);
+      scatter(chunk, bytes);
       buffer.left = backend.record(StreamName::h2d);
     }
     for (const Buffer& buffer : buffers) backend.wait_on_host(buffer.left);
@@ -175,9 +158,6 @@ class ChunkReader {
 
   const TensorSource& source_;
   Runtime& runtime_;
-  std::atomic<size_t> next_{0};
-  std::mutex mutex_;
-  std::exception_ptr error_;
 };
 
 }  // namespace

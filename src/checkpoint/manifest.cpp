@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "base/math.h"
 #include "core/shape.h"
@@ -28,13 +29,6 @@ std::string hex(uint64_t value) {
   std::string text(kDigits, '0');
   for (size_t i = kDigits; i-- > 0; value >>= 4) text[i] = "0123456789abcdef"[value & 15];
   return text;
-}
-
-std::string printable(std::string name) {
-  if (name.size() > 120) name = name.substr(0, 120) + "...";
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return c < 32; }, '?');
-  return name;
 }
 
 // Reads members with a place to blame.

@@ -1,6 +1,5 @@
 #include "checkpoint/safetensors.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "base/math.h"
 
@@ -52,14 +52,6 @@ std::string text_of(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (const int64_t dim : shape) text += str_cat(text.size() > 1 ? ", " : "", dim);
   return text + "]";
-}
-
-// A name from a file, fit to be printed: short, and without control characters.
-std::string printable(std::string name) {
-  if (name.size() > 120) name = name.substr(0, 120) + "...";
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return c < 32; }, '?');
-  return name;
 }
 
 // Bytes of a tensor; `where` names it in errors.

@@ -14,16 +14,13 @@
 #include <sstream>
 #include <utility>
 
+#include "comm/arrivals.h"
+
 namespace phx {
 
 namespace {
 
 constexpr size_t kMostAtOnce = 8 << 20;  // of one connection, before the others get their turn
-
-struct Hello {
-  uint64_t token;
-  int64_t rank;
-};
 
 }  // namespace
 
@@ -56,23 +53,20 @@ void SocketMesh::connect_all(TcpStore& store) {
     const Hello hello{token, rank_};
     send_all(peers_[r].socket, std::as_bytes(std::span(&hello, 1)), deadline, str_cat("rank ", r));
   }
+  Arrivals arrivals(listener);
   for (int missing = size_ - 1 - rank_; missing > 0;) {
-    FileHandle socket = accept_from(listener, deadline);
-    if (!socket.is_open()) {
+    auto arrival = arrivals.next(deadline);
+    if (!arrival) {
       std::string names;
       for (int r = rank_ + 1; r < size_; ++r)
         if (!peers_[r].socket.is_open()) names += str_cat(names.empty() ? "" : ", ", r);
       throw_error(str_cat("of the ranks above ", rank_, " these did not connect within ",
                           std::chrono::duration<double>(timeout_).count(), " s: ", names));
     }
-    Hello hello{};
-    try {
-      receive_all(socket, std::as_writable_bytes(std::span(&hello, 1)), deadline, "a new rank");
-    } catch (const Error&) {
-      continue;  // somebody who only looked in
-    }
-    if (hello.token != token || hello.rank <= rank_ || hello.rank >= size_) continue;
-    peers_[hello.rank].socket = std::move(socket);
+    const Hello& hello = arrival->hello;
+    const bool known = hello.token == token && hello.rank > rank_ && hello.rank < size_;
+    if (!known || peers_[hello.rank].socket.is_open()) continue;  // somebody who only looked in
+    peers_[hello.rank].socket = std::move(arrival->socket);
     --missing;
   }
   peers_[rank_].closed = true;

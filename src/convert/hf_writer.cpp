@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/atomic_folder.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/option_values.h"
@@ -123,21 +124,18 @@ void write_hf_folder(const Path& folder, const TensorSource& source,
                      const HfWriteOptions& options) {
   PHX_ASSERT(order.size() == source.tensors().size(), "the order names ", order.size(), " of ",
              source.tensors().size(), " tensors");
-  PHX_CHECK(
-      options.replace || !std::filesystem::exists(folder) || std::filesystem::is_empty(folder),
-      folder.string(),
-      " is there already, and not empty\n  hint: give another name, or "
-      "remove it");
-  Path partial = folder;
-  partial += ".partial";
-  std::filesystem::remove_all(partial);  // what a stopped export left
-  make_folder(partial);
-  write_weights(partial, source, order, options);
+  std::error_code code;
+  PHX_CHECK(options.replace || !std::filesystem::exists(folder, code) ||
+                std::filesystem::is_empty(folder, code),
+            folder.string(),
+            " is there already, and not empty\n  hint: give another name, or "
+            "remove it");
+  AtomicFolder made(folder, *options.disk);
+  write_weights(made.temporary(), source, order, options);
   for (const Path& file : options.companions)
-    write_file(partial / file.filename(), read_file(file));
-  write_file(partial / "config.json", json_text(config, 2) + "\n");
-  std::filesystem::remove_all(folder);
-  std::filesystem::rename(partial, folder);
+    write_file(made.temporary() / file.filename(), read_file(file), *options.disk);
+  write_file(made.temporary() / "config.json", json_text(config, 2) + "\n", *options.disk);
+  made.commit();
 }
 
 }  // namespace phx

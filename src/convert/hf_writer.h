@@ -1,6 +1,6 @@
 // Writes a Hugging Face folder: weights in shards of safetensors with their index, config.json, and
-// the files that go with them. The folder appears under its name when it is complete. Memory: a
-// slab of one tensor.
+// the files that go with them. The folder appears under its name, or takes the place of the one
+// that is there, when it is complete and on disk. Memory: a slab of one tensor.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -18,6 +18,7 @@ struct HfWriteOptions {
   std::optional<DType> dtype;               // none: as they are
   std::vector<Path> companions;             // copied beside the weights
   bool replace = false;                     // what is there under this name; otherwise an error
+  Disk* disk = &Disk::real();
 };
 
 // "5GB", "500MB", "2GiB": as transformers writes sizes.

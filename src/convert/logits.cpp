@@ -1,8 +1,6 @@
 #include "convert/logits.h"
 
-#include <cmath>
-#include <limits>
-
+#include "base/distance.h"
 #include "base/error.h"
 #include "checkpoint/loader.h"
 #include "models/gpt/gpt_model.h"
@@ -39,8 +37,7 @@ LogitsDifference compare_logits(std::span<const double> a, std::span<const doubl
             b.size() / size_t(vocabulary), " positions cannot be compared");
   LogitsDifference result;
   for (size_t i = 0; i < a.size(); ++i) {
-    double apart = std::abs(a[i] - b[i]);
-    if (std::isnan(apart)) apart = std::numeric_limits<double>::infinity();
+    const double apart = distance(a[i], b[i]);
     if (apart > result.largest) result = {apart, int64_t(i) / vocabulary, int64_t(i) % vocabulary};
   }
   return result;

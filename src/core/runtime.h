@@ -87,8 +87,10 @@ class Backend {
   virtual void wait(StreamName, const Fence&) {}
   virtual void synchronize(StreamName) {}
   virtual void wait_on_host(const Fence&) {}  // the host waits until the fence is passed
-  // A thread beside the runtime's own that copies from or to the device calls this first. It keeps
-  // to streams that nobody else uses meanwhile.
+  // A thread beside the runtime's own that copies from or to the device calls this first. Threads
+  // may share a stream of copies, as a saver does d2h with a step's results and the offloaded
+  // update: each waits for a fence that it recorded behind its own copies. Such a fence may also
+  // wait for copies of others that came between, never for less.
   virtual void attach_thread() {}
   // Host memory that the device copies from and to without the host waiting (pinned on cuda).
   virtual std::shared_ptr<void> host_buffer(int64_t bytes);

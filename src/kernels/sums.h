@@ -12,8 +12,7 @@ void column_sums(const Tensor& x, const Sink& sums);
 PHX_KERNEL(void, column_sums,
            (const Tensor& x, Tensor& workspace, const Sink& sums))  // [blocks, n]
 
-// All elements of x -> total [1]; acc_dtype(x) or f64. Added up in f64 on cpu; on cuda a block adds
-// in f32, and the blocks are added in f64.
+// All elements of x -> total [1]; acc_dtype(x) or f64. Added up in f64, whatever x is.
 void sum(const Tensor& x, const Sink& total);
 void sum_of_squares(const Tensor& x, const Sink& total);  // of gradients: the norm before its root
 // The same with memory for the sums of up to `elements`: f64 [blocks].

@@ -35,6 +35,9 @@ struct FlatRange {
   int64_t end() const { return offset + count; }
   bool operator==(const FlatRange&) const = default;
 };
+inline Tensor part(const Tensor& flat, const FlatRange& range) {
+  return flat.rows(range.offset, range.count);
+}
 // What two sorted lists of ranges have in common.
 std::vector<FlatRange> intersection(std::span<const FlatRange> a, std::span<const FlatRange> b);
 

@@ -12,10 +12,6 @@ namespace {
 
 constexpr size_t kOverlapped = 3;  // one arrives, one is computed, one leaves
 
-Tensor part(const Tensor& flat, const FlatRange& range) {
-  return flat.rows(range.offset, range.count);
-}
-
 }  // namespace
 
 HostUpdate::HostUpdate(ParameterStore& store, const OptimizerConfig& config,

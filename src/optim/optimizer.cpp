@@ -8,14 +8,6 @@
 
 namespace phx {
 
-namespace {
-
-Tensor part(const Tensor& flat, const FlatRange& range) {
-  return flat.rows(range.offset, range.count);
-}
-
-}  // namespace
-
 Optimizer::Optimizer(ParameterStore& store, const OptimizerConfig& config,
                      std::vector<FlatRange> owned, uint64_t seed)
     : store_(store), config_(config), seed_(seed) {

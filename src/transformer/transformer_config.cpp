@@ -244,6 +244,16 @@ std::optional<TransformerConfig> sizes(const OptionSet& options) {
   return config;
 }
 
+void check_mlp_width(const OptionSet& options, Problems& problems) {
+  const std::optional<TransformerConfig> config = sizes(options);
+  if (!config || config->ffn_size() > 0) return;
+  problems.push_back(problem(
+      "ffn-hidden-size",
+      str_cat(config->swiglu ? "--swiglu" : "--geglu", " with --hidden-size ", config->hidden_size,
+              " makes an MLP of width 0: 8/3 of it, rounded down to a multiple of 64"),
+      "set --ffn-hidden-size, or use a --hidden-size of 24 or more"));
+}
+
 void check_rotated_channels(const OptionSet& options, Problems& problems) {
   const std::optional<TransformerConfig> config = sizes(options);
   if (!rotates(options) || !config) return;
@@ -327,6 +337,7 @@ std::vector<Rule> transformer_rules() {
       below("yarn-beta-slow", "yarn-beta-fast"),
       {"with rotation --kv-channels is even, and --rotary-percent leaves at least 2 of them",
        check_rotated_channels},
+      {"a width of the MLP that follows from --hidden-size is not 0", check_mlp_width},
       {"the model has fewer than 2^45 parameters", check_parameters},
   };
 }

@@ -1,71 +1,10 @@
 #include "verify/layout_run.h"
 
-#include <algorithm>
-#include <cmath>
-#include <mutex>
-#include <set>
-
 #include "base/error.h"
 #include "comm/thread_world.h"
+#include "verify/collector.h"
 
 namespace phx {
-
-namespace {
-
-// Puts the ranks' parts of tensors together.
-class Collector {
- public:
-  explicit Collector(LayoutOutcome& outcome) : outcome_(outcome) {}
-
-  // The elements of flat buffer `flat` that lie in `ranges`.
-  void add(GlobalTensors& into, const ParameterStore& store, const Tensor& flat,
-           std::span<const FlatRange> ranges) {
-    const std::vector<double> values = to_values(flat);
-    const std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < store.parameters().size(); ++i)
-      add(into, *store.parameters()[i], store.range_of(i), values, ranges);
-  }
-
- private:
-  void add(GlobalTensors& into, const Parameter& parameter, const FlatRange& local,
-           const std::vector<double>& flat, std::span<const FlatRange> ranges) {
-    GlobalTensor& global = into[parameter.name()];
-    if (global.values.empty()) {
-      global.values.assign(size_t(parameter.spec().global_shape.numel()), std::nan(""));
-      global.missing = parameter.spec().global_shape.numel();
-    }
-    for (const Piece& piece : parameter.spec().pieces) {
-      for (int64_t row = 0; row < piece.rows; ++row) {
-        const int64_t from =
-            local.offset + (piece.local_row + row) * parameter.local_columns() + piece.local_col;
-        const int64_t to = (piece.global_row + row) * parameter.columns() + piece.global_col;
-        const FlatRange wanted{from, piece.cols};
-        for (const FlatRange& range : intersection(ranges, {&wanted, 1}))
-          for (int64_t at = range.offset; at < range.end(); ++at)
-            put(parameter.name(), global, size_t(to + at - from), flat[size_t(at)]);
-      }
-    }
-  }
-
-  void put(const std::string& name, GlobalTensor& global, size_t at, double value) {
-    double& slot = global.values[at];
-    if (std::isnan(slot)) {
-      slot = value;
-      --global.missing;
-      return;
-    }
-    const double difference = std::abs(slot - value);
-    if (!(difference > 0)) return;
-    outcome_.between_replicas = std::max(outcome_.between_replicas, difference);
-    if (names_.insert(name).second) outcome_.between_replicas_in.push_back(name);
-  }
-
-  LayoutOutcome& outcome_;
-  std::mutex mutex_;
-  std::set<std::string> names_;
-};
-
-}  // namespace
 
 RunConfig on_one_rank(const RunConfig& config, int world) {
   RunConfig one = config;
@@ -125,17 +64,6 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
     collector.add(outcome.weights, session.store, session.store.weights(), {&all, 1});
   });
   return outcome;
-}
-
-double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
-  PHX_CHECK(a.size() == b.size(), "tensors of ", a.size(), " and ", b.size(), " elements");
-  double worst = 0, largest = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(a[i] - b[i]);
-    if (!(difference <= worst)) worst = difference;  // a nan stays
-    largest = std::max(largest, std::abs(b[i]));
-  }
-  return largest > 0 ? worst / largest : worst;
 }
 
 }  // namespace phx

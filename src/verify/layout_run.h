@@ -45,7 +45,4 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
 // The same tokens, micro-batches and model on one rank, with nothing recomputed.
 RunConfig on_one_rank(const RunConfig& config, int world);
 
-// max |a - b| / max |b|.
-double relative_error(const std::vector<double>& a, const std::vector<double>& b);
-
 }  // namespace phx

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/distance.h"
 #include "base/error.h"
 
 namespace phx {
@@ -12,9 +13,6 @@ namespace phx {
 namespace {
 
 using Kind = ParityEntry::Kind;
-
-// As an order of errors: a nan is worse than any number.
-double badness(double error) { return std::isnan(error) ? INFINITY : error; }
 
 void compare(Kind kind, int step, const GlobalTensors& many, const GlobalTensors& one,
              Parity& parity) {
@@ -33,7 +31,7 @@ void compare(Kind kind, int step, const GlobalTensors& many, const GlobalTensors
     PHX_CHECK(one.contains(name), "one rank has no parameter ", name);
 }
 
-double relative_error(double a, double b) { return std::abs(a - b) / std::abs(b); }
+double relative_error(double a, double b) { return phx::relative_error({&a, 1}, {&b, 1}); }
 
 }  // namespace
 
@@ -96,9 +94,8 @@ Parity compare(const LayoutOutcome& many, const LayoutOutcome& one) {
   if (one.evaluation != 0)
     parity.entries.push_back(
         {Kind::evaluation, last, "", relative_error(many.evaluation, one.evaluation)});
-  std::ranges::stable_sort(parity.entries, [](const ParityEntry& a, const ParityEntry& b) {
-    return badness(a.error) > badness(b.error);
-  });
+  std::ranges::stable_sort(
+      parity.entries, [](const ParityEntry& a, const ParityEntry& b) { return a.error > b.error; });
   return parity;
 }
 

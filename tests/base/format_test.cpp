@@ -49,5 +49,13 @@ TEST(Format, DurationsInTwoUnits) {
   EXPECT_EQ(format_duration(std::numeric_limits<double>::infinity()), "?");
 }
 
+TEST(Format, TextFromAFileIsShortAndWithoutControlCharacters) {
+  EXPECT_EQ(printable("layer.weight \xc3\xa4"), "layer.weight \xc3\xa4");
+  EXPECT_EQ(printable(std::string_view("a\0b\x1b[2J\n\x7f", 9)), "a?b?[2J??");
+  const std::string longest(120, 'x');
+  EXPECT_EQ(printable(longest), longest);
+  EXPECT_EQ(printable(longest + "y"), longest + "...");
+}
+
 }  // namespace
 }  // namespace phx

@@ -83,14 +83,29 @@ PHX_CUDA_TEST(Sums, CudaMatchesCpuAtOddSizes) {
              cuda_total = empty({1}, DType::f64, device);
       kernels::sum_of_squares(x, {total});
       kernels::sum_of_squares(cuda_x, {cuda_total});
-      expect_close(cuda_total, total, 1e-6);
+      expect_close(cuda_total, total, 1e-12);  // f64 sums of 5e6 positive terms in another order
       const Tensor view = x.reshape({x.numel()});
       if (view.numel() < 2) continue;  // from the second element on: not aligned
       kernels::sum_of_squares(view.rows(1, view.numel() - 1), {total});
       kernels::sum_of_squares(cuda_x.reshape({x.numel()}).rows(1, x.numel() - 1), {cuda_total});
-      expect_close(cuda_total, total, 1e-6);
+      expect_close(cuda_total, total, 1e-12);
     }
   }
+}
+
+TEST(Sums, SquaresMayBeBeyondF32) {
+  const Tensor x = from_values(std::vector<double>{0x1p70, 1}, {2}, DType::f32, test_device());
+  Tensor total = empty({1}, DType::f64, test_device());
+  kernels::sum_of_squares(x, {total});
+  EXPECT_EQ(to_values(total)[0], 0x1p140);
+}
+
+PHX_CUDA_TEST(Sums, CudaSquaresMayBeBeyondF32) {
+  const Device device = cuda_test_runtime().device();
+  const Tensor x = from_values(std::vector<double>{0x1p70, 1}, {2}, DType::f32, device);
+  Tensor total = empty({1}, DType::f64, device);
+  kernels::sum_of_squares(x, {total});
+  EXPECT_EQ(to_values(total)[0], 0x1p140);
 }
 
 }  // namespace

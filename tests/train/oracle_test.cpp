@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "base/distance.h"
 #include "base/option_binder.h"
 #include "base/options.h"
 #include "checkpoint/parameter_boxes.h"
@@ -113,16 +114,6 @@ struct Oracle {
   int64_t b = 0, s = 0;
 };
 
-double worst(const std::vector<double>& a, const std::vector<double>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double difference = 0, scale = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    difference = std::max(difference, std::abs(a[i] - b[i]));
-    scale = std::max(scale, std::abs(b[i]));
-  }
-  return difference / scale;
-}
-
 void expect_model_matches(const std::string& family, DType dtype, double tolerance) {
   SCOPED_TRACE(family);
   Oracle oracle(family, dtype);
@@ -144,7 +135,7 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
     for (int64_t j = 0; j < oracle.b; ++j)
       for (int64_t c = 0; c < v; ++c)
         reordered[(j * oracle.s + i) * v + c] = logits[(i * oracle.b + j) * v + c];
-  EXPECT_LE(worst(reordered, expected), tolerance) << "logits";
+  EXPECT_LE(relative_error(reordered, expected), tolerance) << "logits";
 
   const Tensor scale =
       from_values(std::vector<double>{1 / n}, {1}, acc_dtype(dtype), test_device());
@@ -157,7 +148,8 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   EXPECT_NEAR(to_values(loss.loss_sum)[0] / n, expected_loss, tolerance * expected_loss);
   for (const Parameter* parameter : oracle.store->parameters()) {
     const auto gradient = oracle.gradient(*parameter);
-    EXPECT_LE(worst(gradient, doubles(oracle.file.at("grad." + parameter->name()))), tolerance)
+    EXPECT_LE(relative_error(gradient, doubles(oracle.file.at("grad." + parameter->name()))),
+              tolerance)
         << "gradient of " << parameter->name();
   }
 }

@@ -252,6 +252,17 @@ TEST(TransformerConfig, RotaryPercentLeavesAtLeastAPair) {
   EXPECT_TRUE(parse({"--rotary-percent", "0.1"}).ok());
 }
 
+TEST(TransformerConfig, AnMlpWithoutWidthIsRefused) {
+  const Problem problem = problem_of({"--swiglu", "--hidden-size", "16"});
+  EXPECT_EQ(problem.text,
+            "--swiglu with --hidden-size 16 makes an MLP of width 0: 8/3 of it, rounded down to a "
+            "multiple of 64");
+  EXPECT_EQ(problem.hint, "set --ffn-hidden-size, or use a --hidden-size of 24 or more");
+  EXPECT_TRUE(parse({"--swiglu", "--hidden-size", "16", "--ffn-hidden-size", "40"}).ok());
+  EXPECT_TRUE(parse({"--swiglu", "--hidden-size", "24"}).ok());
+  EXPECT_TRUE(parse({"--hidden-size", "16"}).ok());
+}
+
 TEST(TransformerConfig, AbsurdSizesAreRefused) {
   EXPECT_EQ(problem_of({"--num-layers", "100001"}).text,
             "--num-layers 100001 should be between 1 and 100000");

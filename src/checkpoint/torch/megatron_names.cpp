@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "checkpoint/torch/pickle.h"
 
 namespace phx {

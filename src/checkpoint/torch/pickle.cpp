@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "checkpoint/torch/pickle_names.h"
 #include "checkpoint/torch/pickle_opcodes.h"
 

@@ -65,9 +65,6 @@ struct PickleValue {
 // "a dict of 3", "the global torch.float32", for messages.
 std::string describe(const PickleValue& value);
 
-// A name or text from a file, fit to be printed: short, without control characters.
-std::string printable(std::string_view text);
-
 struct PickleLimits {
   int64_t max_bytes = int64_t{1} << 30;  // looked at; a longer pickle reads as one cut off
   int64_t max_values = int64_t{1} << 26;

@@ -1,19 +1,10 @@
-#include <algorithm>
-
 #include "base/error.h"
+#include "base/format.h"
 #include "checkpoint/torch/pickle.h"
 
 namespace phx {
 
 using Kind = PickleValue::Kind;
-
-std::string printable(std::string_view text) {
-  std::string result(text.substr(0, 120));
-  if (text.size() > 120) result += "...";
-  std::ranges::replace_if(
-      result, [](unsigned char c) { return c < 32 || c == 127; }, '?');
-  return result;
-}
 
 std::string describe(const PickleValue& value) {
   const auto count = [&](const char* what) { return str_cat(what, " of ", value.items.size()); };

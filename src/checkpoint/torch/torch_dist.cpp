@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/pickle_json.h"

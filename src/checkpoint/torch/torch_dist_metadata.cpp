@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "checkpoint/torch/pickle.h"
 #include "checkpoint/torch/torch_archive.h"
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
 
 namespace phx {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "base/math.h"
 #include "checkpoint/torch/pickle.h"
 

@@ -1,15 +1,13 @@
 #include "data/chat/sft_dataset.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
 #include <numeric>
-#include <thread>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/math.h"
+#include "core/in_parallel.h"
 
 namespace phx {
 
@@ -40,31 +38,6 @@ ChatTokens tokens_of(const Conversation& conversation, const ChatTemplate* chat_
             "messages need a chat template\n  hint: --chat-template FILE, or --tokenizer-model "
             "FOLDER with a tokenizer_config.json that has one");
   return tokenize_chat(chat_template->render_with_answers(conversation), tokenizer);
-}
-
-// Calls work(i) for i = 0 .. count - 1 on several threads; the error of the lowest i is thrown.
-template <class Work>
-void in_parallel(size_t count, int threads, Work&& work) {
-  std::atomic<size_t> next = 0;
-  std::vector<std::exception_ptr> errors(count);
-  std::atomic<bool> failed = false;
-  const auto run = [&] {
-    for (size_t i; !failed && (i = next++) < count;) {
-      try {
-        work(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
-        failed = true;  // lower ones are under way already, as they are handed out in order
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (int t = 1; t < threads; ++t) others.emplace_back(run);
-    run();
-  }
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
 }
 
 int32_t padding_token(const Tokenizer& tokenizer) {

@@ -1,8 +1,6 @@
 #include "data/gpt/datasets.h"
 
 #include <algorithm>
-#include <atomic>
-#include <future>
 #include <iterator>
 #include <numeric>
 #include <sstream>
@@ -12,6 +10,7 @@
 #include "base/format.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "core/in_parallel.h"
 #include "core/thread_pool.h"
 #include "data/gpt/blend.h"
 #include "data/gpt/index_cache.h"
@@ -85,20 +84,6 @@ BlendIndex cached_blend(const DataConfig& config, const Path& first_prefix, cons
   return IndexCache(cache_folder(config, first_prefix)).get(key, build);
 }
 
-// f(i) for i < count, on several threads if there are several; the first error is thrown.
-template <class F>
-void for_each_dataset(size_t count, F&& f) {
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) f(i);
-  };
-  std::vector<std::future<void>> helpers;
-  for (size_t i = 1; i < std::min(count, size_t(num_threads())); ++i)
-    helpers.push_back(std::async(std::launch::async, work));
-  work();
-  for (auto& helper : helpers) helper.get();
-}
-
 Source blend_split(const DataConfig& config, const BlendSpec& blend,
                    std::span<const std::shared_ptr<const IndexedDataset>> pairs,
                    const Shares& shares, Split split, const DatasetRequest& request) {
@@ -109,7 +94,7 @@ Source blend_split(const DataConfig& config, const BlendSpec& blend,
       weighted ? blend_sizes(blend.weights, *wanted, config.mid_level_dataset_surplus)
                : BlendSizes{};
   std::vector<Source> datasets(pairs.size());
-  for_each_dataset(pairs.size(), [&](size_t i) {
+  in_parallel(pairs.size(), num_threads(), [&](size_t i) {
     datasets[i] =
         make_one(config, pairs[i], shares, split,
                  weighted ? std::optional(sizes.built[i]) : std::nullopt, request, /*threads=*/1);

@@ -3,7 +3,6 @@
 #include "core/cuda/vector.cuh"
 #include "kernels/cuda/column_sum.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reduce.cuh"
 #include "kernels/row_blocks.h"
 #include "kernels/sums.h"
 
@@ -34,42 +33,50 @@ __global__ void column_sums_kernel(const T* __restrict__ x, float* __restrict__ 
   for (int j = 0; j < kWide; ++j) sums[blockIdx.y * n + column + j] = total[j];
 }
 
+// Over a block of kThreads threads, in a tree that is the same one every time; thread 0 has the
+// sum.
+__device__ double block_sum_f64(double x) {
+  __shared__ double shared[kThreads];
+  shared[threadIdx.x] = x;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+  }
+  return shared[0];
+}
+
+// In f64: a thread adds up tens of thousands of elements of a large model, and squares of f32 may
+// be beyond f32. The kernel waits for memory all the same.
+__device__ __forceinline__ double term_of(float x, Term term) {
+  return term == Term::square ? double(x) * double(x) : double(x);
+}
+
 // Block i adds up the i-th piece of the vectors, the last one also what is left over of n.
 template <class T, int kWide>
 __global__ void sum_kernel(const T* __restrict__ x, double* __restrict__ parts, int64_t n,
                            Term term) {
   const int64_t vectors = n / kWide, block = blockIdx.x, blocks = gridDim.x;
   const int64_t end = vectors * (block + 1) / blocks;
-  float total = 0.f;
+  double total = 0;
   for (int64_t i = vectors * block / blocks + threadIdx.x; i < end; i += kThreads) {
     const Pack<T, kWide> in = load<kWide>(x + i * kWide);
 #pragma unroll
-    for (int j = 0; j < kWide; ++j) {
-      const float value = float(in[j]);
-      total += term == Term::square ? value * value : value;
-    }
+    for (int j = 0; j < kWide; ++j) total += term_of(float(in[j]), term);
   }
-  if (block == blocks - 1 && vectors * kWide + threadIdx.x < n) {  // fewer than kWide are left
-    const float value = float(x[vectors * kWide + threadIdx.x]);
-    total += term == Term::square ? value * value : value;
-  }
-  total = phx::cuda::block_sum<kThreads>(total);
-  if (threadIdx.x == 0) parts[block] = double(total);
+  if (block == blocks - 1 && vectors * kWide + threadIdx.x < n)  // fewer than kWide are left
+    total += term_of(float(x[vectors * kWide + threadIdx.x]), term);
+  total = block_sum_f64(total);
+  if (threadIdx.x == 0) parts[block] = total;
 }
 
-// One block: thread i adds up parts i, i + kThreads, ..; then a tree, the same one every time.
+// One block: thread i adds up parts i, i + kThreads, ..
 template <class Y>
 __global__ void add_parts_kernel(const double* __restrict__ parts, Y* __restrict__ total,
                                  int64_t blocks, bool keep) {
-  __shared__ double shared[kThreads];
   double sum = 0;
   for (int64_t i = threadIdx.x; i < blocks; i += kThreads) sum += parts[i];
-  shared[threadIdx.x] = sum;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
-  }
-  if (threadIdx.x == 0) *total = Y((keep ? double(*total) : 0.0) + shared[0]);
+  sum = block_sum_f64(sum);
+  if (threadIdx.x == 0) *total = Y((keep ? double(*total) : 0.0) + sum);
 }
 
 }  // namespace

@@ -9,10 +9,6 @@ FlatRange piece_of(const FlatRange& bucket, int rank, int size) {
   return {bucket.offset + rank * count, count};
 }
 
-Tensor part(const Tensor& flat, const FlatRange& range) {
-  return flat.rows(range.offset, range.count);
-}
-
 }  // namespace
 
 DataParallel::DataParallel(ParameterStore& store, Communicator* ranks,

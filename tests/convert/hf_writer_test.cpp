@@ -1,0 +1,64 @@
+#include "convert/hf_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/memory_source.h"
+#include "checkpoint/safetensors.h"
+#include "convert/hf_folder.h"
+#include "support/faulty_disk.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using testing::FaultyDisk;
+
+// A folder whose weights and config.json both say `number`.
+void write(const Path& folder, int number, const HfWriteOptions& options) {
+  TensorsInMemory tensors;
+  tensors.set("w", {DType::u8, {1}}, {std::byte(number)});
+  write_hf_folder(folder, tensors, {"w"}, {{"number", number}}, options);
+}
+
+// What both say; -1 if they are not there, or contradict each other.
+int read(const Path& folder) {
+  if (!std::filesystem::exists(folder / "config.json")) return -1;
+  const int number = read_json_object(folder / "config.json")["number"];
+  const SafetensorsFile file(folder / "model.safetensors");
+  return file.at("w").bytes[0] == std::byte(number) ? number : -1;
+}
+
+TEST(HfWriter, AFolderIsReplacedInOneGoWhicheverCallFails) {
+  for (int64_t call = 1;; ++call) {
+    const TempFolder folder;
+    write(folder / "out", 1, {.replace = true});
+    FaultyDisk disk;
+    disk.fail_from = call;
+    bool failed = false;
+    try {
+      write(folder / "out", 2, {.replace = true, .disk = &disk});
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(folder.path().native()));
+      failed = true;
+    }
+    EXPECT_EQ(failed, disk.calls() >= call);
+    const int found = read(folder / "out");
+    EXPECT_TRUE(found == 2 || (failed && found == 1)) << "call " << call << ": " << found;
+    if (!failed) break;
+  }
+}
+
+TEST(HfWriter, ASlashAtTheEndOfTheNameChangesNothing) {
+  const TempFolder folder;
+  write(folder / "out" / "", 1, {});
+  EXPECT_EQ(read(folder / "out"), 1);
+  write(folder / "out" / "", 2, {.replace = true});
+  EXPECT_EQ(read(folder / "out"), 2);
+}
+
+}  // namespace
+}  // namespace phx
