@@ -188,5 +188,17 @@ TEST_F(KeptTokenizer, AnExportLeavesAnotherTokenizerInTheSameFolderAlone) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "hf/tokenizer.json"));
 }
 
+TEST_F(KeptTokenizer, WhatAnImportKeptMovesWithTheCheckpoints) {
+  std::filesystem::copy(PHX_TEST_DATA "/hf/llama2", folder_ / "home/llama");
+  std::filesystem::copy(folder_ / "home/tok/tokenizer.json", folder_ / "home/llama");
+  std::filesystem::current_path(folder_ / "home");
+  ASSERT_EQ(run({"convert", "import", "--hf", "llama", "--native", "native"}).code, kExitDone);
+  std::filesystem::remove_all(folder_ / "home/llama");
+  std::filesystem::rename(folder_ / "home/native", save_);
+  std::filesystem::current_path(folder_.path());
+  const Outcome outcome = generate();
+  EXPECT_EQ(outcome.code, kExitDone) << outcome.err;
+}
+
 }  // namespace
 }  // namespace phx
