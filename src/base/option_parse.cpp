@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -111,7 +112,14 @@ ParseReport OptionSet::parse(std::span<const std::string> args) {
     const std::string file = token.attached.empty() ? args[i + 1] : token.attached[0];
     std::ifstream in(file);
     std::ostringstream text;
-    if (!in || !(text << in.rdbuf())) {
+    const bool read = in && !std::filesystem::is_directory(file);
+    if (read && in.peek() == std::ifstream::traits_type::eof()) {
+      report.problems.push_back({ProblemKind::file, token.shown,
+                                 str_cat(token.shown, " ", file, " is empty"),
+                                 "it should hold lines such as `hidden-size: 1024`"});
+      continue;
+    }
+    if (!read || !(text << in.rdbuf())) {
       report.problems.push_back({ProblemKind::file, token.shown,
                                  str_cat(token.shown, " ", file, " cannot be read"),
                                  "check the path and its permissions"});

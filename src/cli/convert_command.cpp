@@ -13,6 +13,7 @@
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/write_checkpoint.h"
 #include "cli/convert_megatron.h"
+#include "cli/convert_target.h"
 #include "cli/exit_codes.h"
 #include "cli/open_model.h"
 #include "cli/parse_args.h"
@@ -71,7 +72,7 @@ struct ExportOptions {
     field("dtype", dtype, "type of the weights");
     field("companions", companions,
           "folder with the tokenizer and generation_config.json to put beside the weights",
-          DefaultIs{"what import kept"});
+          DefaultIs{"what import kept, or the folder of the run's tokenizer"});
   }
 };
 
@@ -129,9 +130,11 @@ int run_import(std::span<const std::string> args) {
   for (const std::string& key : hf.config.unread)
     std::cout << "note: config.json says \"" << key << "\", which is not read\n";
   const Path native = options.native;
+  check_holds_no_checkpoint("--native", native);
   keep_companions(hf.folder, native);
-  write_checkpoint(native, /*iteration=*/0, *hf.tensors,
-                   {{"options", options_of(hf, kept_companions(native)).to_json()}});
+  write_checkpoint(
+      native, /*iteration=*/0, *hf.tensors,
+      {{"options", options_of(hf, std::filesystem::absolute(kept_companions(native))).to_json()}});
   std::cout << fmt::format("{}: {} tensors of a {} model are in {}\n", options.hf,
                            hf.tensors->tensors().size(), hf.config.family->name,
                            checkpoint_path(native, 0).string());
@@ -140,6 +143,33 @@ int run_import(std::span<const std::string> args) {
 
 // ---- export
 // --------------------------------------------------------------------------------------
+
+// The folder of the tokenizer that the run was given, if its files have the names of Hugging
+// Face's; says what becomes of it.
+std::optional<Path> tokenizer_folder(const DataConfig& data) {
+  const std::string& given = data.tokenizer_model.empty() ? data.vocab_file : data.tokenizer_model;
+  if (given.empty()) return std::nullopt;
+  const Path path = std::filesystem::absolute(given);
+  const bool is_folder = std::filesystem::is_directory(path);
+  const Path folder = is_folder ? path : path.parent_path();
+  std::string names;
+  bool found = false;
+  for (const Path& file : companion_files(folder)) {
+    names += str_cat(names.empty() ? "" : ", ", file.filename().string());
+    found |= is_folder || file.filename() == path.filename();
+  }
+  if (found) {
+    std::cout << fmt::format("tokenizer: {} from {}, as the run had it\n", names, folder.string());
+    return folder;
+  }
+  std::cout << fmt::format(
+      "note: the run's tokenizer, {}, {}, so there is none beside the weights; --companions "
+      "FOLDER takes one along\n",
+      given,
+      std::filesystem::exists(path) ? "has no file that Hugging Face would look for"
+                                    : "is not there");
+  return std::nullopt;
+}
 
 int run_export(std::span<const std::string> args) {
   ExportOptions options;
@@ -162,7 +192,8 @@ int run_export(std::span<const std::string> args) {
   if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
   const auto checkpoint = open_native(options.native, options.step);
-  HfExport what{.model = model_of(*checkpoint),
+  const PretrainOptions trained = PretrainOptions::from_json(checkpoint->info("options"));
+  HfExport what{.model = trained.model,
                 .family = options.family.empty() ? nullptr : find_family(options.family),
                 .companions = {},
                 .max_shard_bytes = parse_size(options.max_shard_size),
@@ -171,6 +202,8 @@ int run_export(std::span<const std::string> args) {
     what.companions = options.companions;
   else if (std::filesystem::exists(kept_companions(options.native)))
     what.companions = kept_companions(options.native);
+  else
+    what.companions = tokenizer_folder(trained.data);
   const Family& family = export_hf(options.hf, checkpoint, what);
   std::cout << fmt::format("{}: written to {} as {}\n", checkpoint->path().string(), options.hf,
                            family.architecture);

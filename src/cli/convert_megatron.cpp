@@ -10,6 +10,7 @@
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/torch/torch_dist_writer.h"
 #include "checkpoint/write_checkpoint.h"
+#include "cli/convert_target.h"
 #include "cli/exit_codes.h"
 #include "cli/parse_args.h"
 #include "cli/pretrain_options.h"
@@ -76,6 +77,7 @@ int run_import_megatron(std::span<const std::string> args) {
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
   const MegatronModel megatron(options.megatron, options.step, options.vocab_size.value_or(0));
+  check_holds_no_checkpoint("--native", options.native);
   const std::optional<RunState> state = megatron_run_state(megatron.common_json);
   const bool resumable = megatron.has_optimizer && state && !options.weights_only;
   const TensorSource& source = resumable ? *megatron.tensors : *megatron.weights;
@@ -107,6 +109,7 @@ int run_export_torch_dist(std::span<const std::string> args) {
   PHX_CHECK(iteration.has_value(), "--native ", options.native,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   const NativeCheckpoint checkpoint(find_checkpoint(options.native, *iteration));
+  check_holds_no_checkpoint("--torch-dist", options.torch_dist);
   const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
   write_torch_dist(checkpoint, folder,
                    {.iteration = *iteration, .args = checkpoint.info("options")});

@@ -24,7 +24,7 @@ struct GenerateOptions {
   std::string load;
   std::optional<int64_t> step;
   std::string prompt;
-  std::string tokenizer_type, tokenizer_model;
+  DataConfig data;  // the fields of a tokenizer
   int64_t samples = 1;
   int64_t tokens = 240;
   SamplingOptions sampling;
@@ -38,10 +38,11 @@ struct GenerateOptions {
     field("load", load, "folder of checkpoints, or a Hugging Face folder", Required{});
     field("ckpt-step", step, "its iteration", Positive{}, DefaultIs{"the newest"});
     field("prompt", prompt, "text to go on from");
-    field("tokenizer-type", tokenizer_type, "kind of tokenizer, as of pretrain",
-          DefaultIs{"the checkpoint's"});
-    field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer",
-          DefaultIs{"the checkpoint's"});
+    const DefaultIs kept{"the checkpoint's"};
+    field("tokenizer-type", data.tokenizer_type, "kind of tokenizer, as of pretrain", kept);
+    field("tokenizer-model", data.tokenizer_model, "file or folder of the tokenizer", kept);
+    field("vocab-file", data.vocab_file, "vocabulary of GPT2BPETokenizer", kept);
+    field("merge-file", data.merge_file, "merges of GPT2BPETokenizer", kept);
     field("samples", samples, "texts to make, each with the next seed", InRange{1, 1 << 20});
     field("tokens", tokens, "tokens a text has at most", InRange{1, 1 << 24});
     field("temperature", sampling.temperature, "0 takes the likeliest token every time",
@@ -79,15 +80,31 @@ void print_check(const std::string& text) {
                            check.grammatical, check.sentences, check.right_sums, check.sums);
 }
 
+// The checkpoint's tokenizer, where flags name no other.
+DataConfig tokenizer_config(const PretrainOptions& trained, const DataConfig& given) {
+  DataConfig data = trained.data;
+  if (!given.tokenizer_type.empty()) data.tokenizer_type = given.tokenizer_type;
+  if (!given.tokenizer_model.empty()) data.tokenizer_model = given.tokenizer_model;
+  if (!given.vocab_file.empty()) data.vocab_file = given.vocab_file;
+  if (!given.merge_file.empty()) data.merge_file = given.merge_file;
+  return data;
+}
+
 std::unique_ptr<const Tokenizer> tokenizer_of(const PretrainOptions& trained,
                                               const GenerateOptions& options) {
-  DataConfig data = trained.data;
-  if (!options.tokenizer_type.empty()) data.tokenizer_type = options.tokenizer_type;
-  if (!options.tokenizer_model.empty()) data.tokenizer_model = options.tokenizer_model;
-  PHX_CHECK(
-      !data.tokenizer_type.empty() && data.tokenizer_type != "NullTokenizer", "--load ",
-      options.load, " does not say which tokenizer its text had",
-      "\n  hint: --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER, or the like");
+  const DataConfig data = tokenizer_config(trained, options.data);
+  constexpr const char* kHint =
+      "\n  hint: --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER, or the like";
+  PHX_CHECK(!data.tokenizer_type.empty(), "--load ", options.load,
+            " does not say which tokenizer its text had", kHint);
+  // It would take letters for ids of something else, and print ids.
+  PHX_CHECK(data.tokenizer_type != "NullTokenizer",
+            options.data.tokenizer_type.empty()
+                ? str_cat("the run of --load ", options.load, " had NullTokenizer")
+                : "--tokenizer-type NullTokenizer",
+            ", which numbers tokens and knows no text: there is nothing to read or write with",
+            kHint);
+  check_kept_tokenizer(options.load, data, options.data);
   auto tokenizer = make_tokenizer(data, trained.model.vocab_size);
   const int64_t rows = trained.model.vocab_size.value_or(trained.model.padded_vocab());
   PHX_CHECK(tokenizer->vocab_size() <= rows, "the model has a vocabulary of ", rows, ", but ",
@@ -164,8 +181,7 @@ int run_generate(std::span<const std::string> args) {
   const OpenedModel opened = open_model(options.load, options.step);
   const PretrainOptions& trained = opened.options;
   const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(trained, options);
-  const std::string& type =
-      options.tokenizer_type.empty() ? trained.data.tokenizer_type : options.tokenizer_type;
+  const std::string type = tokenizer_config(trained, options.data).tokenizer_type;
   const std::vector<int32_t> prompt = prompt_ids(*tokenizer, type, options.prompt);
 
   const int64_t length = int64_t(prompt.size()) + options.tokens;

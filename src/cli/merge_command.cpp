@@ -33,6 +33,13 @@ std::vector<Path> pairs_in(const Path& folder) {
   std::vector<Path> prefixes;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const Path& file = entry.path();
+    if (file.extension() == ".bin") {
+      const Path index = idx_file(Path(file).replace_extension());
+      PHX_CHECK(std::filesystem::exists(index), file.native(), " has no ",
+                index.filename().native(),
+                " beside it\n  hint: make the pair again, or move it out of the folder if it is no "
+                "part of the data");
+    }
     if (file.extension() != ".idx") continue;
     const Path prefix = Path(file).replace_extension();
     PHX_CHECK(std::filesystem::exists(bin_file(prefix)), file.native(), " has no ",

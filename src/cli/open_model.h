@@ -24,4 +24,8 @@ OpenedModel open_model(const std::string& folder, std::optional<int64_t> step);
 // are.
 PretrainOptions options_of(const HfModel& hf, const Path& tokenizer);
 
+// An error if files of `data`'s tokenizer are missing whose paths come from the checkpoints in
+// `load`: the reader never typed them, and may be in another folder. `given` is what flags say.
+void check_kept_tokenizer(const std::string& load, const DataConfig& data, const DataConfig& given);
+
 }  // namespace phx

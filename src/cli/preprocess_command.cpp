@@ -17,6 +17,7 @@
 #include "data/preprocess/preprocess.h"
 #include "data/preprocess/text_input.h"
 #include "data/tokenizer.h"
+#include "train/stop_signals.h"
 
 namespace phx {
 namespace {
@@ -87,11 +88,18 @@ void check_tokenizer(const OptionSet& options, Problems& problems) {
                       "--tokenizer-type ByteTokenizer needs no file"});
 }
 
+// Leaves by way of everything that removes its temporary files.
+struct Stopped {
+  int signal;
+};
+
 // Redrawn a few times a second.
 class Watcher {
  public:
-  explicit Watcher(Terminal& terminal) : terminal_(terminal) {}
+  Watcher(Terminal& terminal, const StopSignals& signals)
+      : terminal_(terminal), signals_(signals) {}
   void operator()(const PreprocessProgress& progress) {
+    if (const int signal = signals_.caught()) throw Stopped{signal};
     const auto now = std::chrono::steady_clock::now();
     if (now < next_) return;
     next_ = now + std::chrono::milliseconds(100);
@@ -100,6 +108,7 @@ class Watcher {
 
  private:
   Terminal& terminal_;
+  const StopSignals& signals_;
   std::chrono::steady_clock::time_point next_{};
 };
 
@@ -133,8 +142,18 @@ int run_preprocess(std::span<const std::string> args) {
   log_to(terminal, LogLevel::info);
   terminal->print(str_cat("tokenizer: ", tokenizer->description(), "; ", options.inputs.size(),
                           options.inputs.size() == 1 ? " file" : " files"));
-  Watcher watcher(*terminal);
-  const PreprocessReport report = preprocess(options, *tokenizer, std::ref(watcher));
+  const StopSignals signals;
+  Watcher watcher(*terminal, signals);
+  PreprocessReport report;
+  try {
+    report = preprocess(options, *tokenizer, std::ref(watcher));
+  } catch (const Stopped& stopped) {
+    terminal->clear_status();
+    terminal->print(str_cat("stopped by ", StopSignals::name(stopped.signal),
+                            ": nothing was written, and files under ", flags.output_prefix,
+                            " are as before"));
+    return kExitSignal;
+  }
   terminal->clear_status();
   for (const PreprocessReport::Output& output : report.outputs)
     terminal->print(fmt::format("{}: {} documents, {} tokens", output.prefix.native(),

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/exit_codes.h"
 #include "cli/not_in_this_build.h"
+#include "cli/open_model.h"
 #include "cli/pretrain_options.h"
 #include "cli/train_main.h"
 #include "data/tokenizer.h"
@@ -19,6 +20,14 @@ void need_vocabulary(const PretrainOptions& options) {
   if (options.model.vocab_size || options.model.padded_vocab_size) return;
   make_tokenizer(options.data);
   throw_error("the vocabulary's size is not known\n  hint: --vocab-size");
+}
+
+// With --use-checkpoint-args.
+void check_taken_tokenizer(std::span<const std::string> args, const PretrainOptions& options) {
+  if (!options.train.use_checkpoint_args || options.data.mock_data) return;
+  PretrainOptions given;
+  pretrain_option_set(given).parse(args);
+  check_kept_tokenizer(options.train.load, options.data, given.data);
 }
 
 }  // namespace
@@ -44,6 +53,7 @@ int run_pretrain(std::span<const std::string> args) {
     std::cout << format_notes(lacking) << result.options.table();
     return kExitDone;
   }
+  check_taken_tokenizer(args, result.options);
   need_vocabulary(result.options);
   return train_main(result.options, launch);
 }

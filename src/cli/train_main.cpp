@@ -33,6 +33,20 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
   return options;
 }
 
+namespace {
+
+// As they are saved: whoever reads them later may be in another folder. Nothing compares these
+// paths when a run goes on, but the bytes of the files (train/data_fingerprint.h).
+PretrainOptions options_to_keep(PretrainOptions options) {
+  for (std::string* path :
+       {&options.data.tokenizer_model, &options.data.vocab_file, &options.data.merge_file})
+    if (!path->empty() && std::filesystem::exists(*path))
+      *path = std::filesystem::absolute(*path).string();
+  return options;
+}
+
+}  // namespace
+
 RunConfig run_config(const PretrainOptions& options) {
   return {.model = options.model,
           .parallel = options.parallel,
@@ -40,7 +54,7 @@ RunConfig run_config(const PretrainOptions& options) {
           .train = options.train,
           .data = options.data,
           .sft = options.sft,
-          .json = options.to_json()};
+          .json = options_to_keep(options).to_json()};
 }
 
 namespace {
@@ -72,7 +86,8 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
                          " parameters; data: ", session.data_description));
   if (!options.train.save.empty() && mesh.rank() == 0) {
     make_folder(options.train.save);
-    write_file(Path(options.train.save) / "options.json", options.to_json(2) + "\n");
+    write_file(Path(options.train.save) / "options.json",
+               options_to_keep(options).to_json(2) + "\n");
   }
   return Trainer(session, terminal, trainer_options).run();
 }

@@ -26,7 +26,14 @@ int64_t BatchOrder::at(int64_t consumed, int64_t j) const {
 
 int64_t BatchOrder::cyclic(int64_t consumed, int64_t j) const {
   const int64_t together = cut_.micro_batch * cut_.data_ranks;
-  PHX_ASSERT(consumed % together == 0, consumed, " samples consumed, in steps of ", together);
+  // A checkpoint's number of samples, with the cut of a run that goes on in another way.
+  PHX_CHECK(consumed % together == 0, "--dataloader-type cyclic: ", consumed,
+            " consumed samples are no multiple of --micro-batch-size ", cut_.micro_batch,
+            " x data parallel ", cut_.data_ranks, " = ", together,
+            ", in which shuffled epochs are dealt out\n  hint: go on with the --micro-batch-size "
+            "and the number of ranks of the run that was saved, or with others whose product "
+            "divides ",
+            consumed);
   const int64_t epoch = consumed / active_, current = consumed % active_;
   const auto order = permutation(epoch);
   if (!options_.data_sharding)

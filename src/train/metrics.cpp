@@ -19,6 +19,11 @@ void put(Json& object, const char* key, const std::optional<T>& value) {
 // Makes the file ready to be appended to, and returns its name.
 const Path& keep_until(const Path& path, int64_t iteration) {
   if (!std::filesystem::exists(path)) return path;
+  PHX_CHECK(std::filesystem::is_regular_file(path), "--metrics-file ", path.native(), " is ",
+            std::filesystem::is_directory(path) ? "a folder" : "no regular file",
+            ", but lines are appended to a file\n  hint: give the name of a file, such as ",
+            std::filesystem::is_directory(path) ? (path / "metrics.jsonl").native()
+                                                : std::string("metrics.jsonl"));
   if (iteration == 0) {  // a new run: what an older one wrote is kept beside it
     Path old = path;
     old += ".old";

@@ -82,7 +82,9 @@ void Profiler::before_iteration(int64_t done) {
   if (!config_.profile) return;
   if (open_ && done >= config_.profile_step_end) close(done);
   if (!open_ && done == config_.profile_step_start) open(done);
-  if (first_ && done > config_.profile_step_start && mesh_.rank() == 0)
+  const bool over = first_ && done > config_.profile_step_start;
+  if (over) told_ = true;
+  if (over && mesh_.rank() == 0)
     log_warning(str_cat("--profile: iteration ", config_.profile_step_start,
                         " is over, so nothing is profiled\n  hint: --profile-step-start ",
                         done + 10, " --profile-step-end ", done + 12));
@@ -91,12 +93,17 @@ void Profiler::before_iteration(int64_t done) {
 
 void Profiler::finish(int64_t done) {
   if (open_) close(done);
+  if (!config_.profile || told_ || mesh_.rank() != 0) return;
+  log_warning(str_cat("--profile: nothing was profiled: the run ended after iteration ", done,
+                      ", and iterations ", config_.profile_step_start + 1, " to ",
+                      config_.profile_step_end,
+                      " were asked for\n  hint: see --profile-step-start and --profile-step-end"));
 }
 
 // All ranks agree on when the picture begins: where clocks differ between machines, by as much as
 // they differ.
 void Profiler::open(int64_t done) {
-  open_ = true;
+  open_ = told_ = true;
   opened_at_ = done;
   runtime_.synchronize();
   double base = epoch_us();
@@ -118,19 +125,24 @@ void Profiler::open(int64_t done) {
 void Profiler::close(int64_t done) {
   open_ = false;
   std::vector<OpRecord> records;
+  bool written = false;
   if (profiled(mesh_.rank())) {
     records = trace_->collect();
     trace_.reset();
     runtime_.backend().close_profiler_window();
     if (config_.nvtx_ranges)
       trace_ = std::make_unique<OpTrace>(runtime_, OpTraceOptions{.times = false, .ranges = true});
-    write(file_of(mesh_.rank()), events(records));
+    written = write(file_of(mesh_.rank()), events(records));
   }
   if (mesh_.world() != nullptr) mesh_.world()->barrier();
   if (mesh_.rank() != 0) return;
   const Path trace = Path(config_.profile_dir) / "trace.json";
   const int64_t steps = done - opened_at_;
-  if (mesh_.world() == nullptr || write(trace, events_of_ranks()))
+  if (mesh_.world() != nullptr) {
+    const std::string all = events_of_ranks();
+    written = !all.empty() && write(trace, all);
+  }
+  if (written)
     terminal_.print(str_cat("profile of iterations ", opened_at_ + 1, " to ", done, ": ",
                             trace.string(), ", to look at in ui.perfetto.dev or chrome://tracing"));
   if (records.empty()) return;

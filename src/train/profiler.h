@@ -41,6 +41,7 @@ class Profiler {
   Terminal& terminal_;
   std::unique_ptr<OpTrace> trace_;
   bool open_ = false, first_ = true;
+  bool told_ = false;  // of a window, or of why there is none
   int64_t opened_at_ = 0;
   double offset_us_ = 0;  // of this rank's trace, on the clock of all
 };

@@ -136,6 +136,7 @@ void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool
     }
   };
   compare(model_fields.json(), [](const std::string& key) { return kMayDiffer.contains(key); });
+  const bool model_differs = !different.empty();
   if (!weights_only && !config.train.skip_train && !config.optim.override_opt_param_scheduler) {
     compare(schedule_fields.json(), [](const std::string& key) {
       return !(key.starts_with("lr") || key == "min_lr" || key.starts_with("decoupled_") ||
@@ -153,9 +154,11 @@ void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool
     }
   }
   PHX_CHECK(different.empty(), file.path().string(), " was made with other options:", different,
-            "\n  hint: give the same, or --finetune to take weights only, or "
-            "--override-opt-param-scheduler "
-            "for new schedules");
+            "\n  hint: ",
+            model_differs ? "its weights fit the model that they were trained for: give the same, "
+                            "or --use-checkpoint-args and none of these flags"
+                          : "give the same, or --finetune to take weights only, or "
+                            "--override-opt-param-scheduler for new schedules");
 }
 
 }  // namespace

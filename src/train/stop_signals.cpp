@@ -30,7 +30,12 @@ StopSignals::StopSignals() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before[i]);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], &action, &before[i]);
+    // nohup: who asked to outlive the terminal does.
+    if (kSignals[i] == SIGHUP && before[i].sa_handler == SIG_IGN)
+      sigaction(kSignals[i], &before[i], nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {

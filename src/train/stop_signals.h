@@ -6,7 +6,8 @@ namespace phx {
 
 class StopSignals {
  public:
-  StopSignals();   // SIGINT, SIGTERM, SIGUSR1 and SIGHUP are caught from here on
+  // SIGINT, SIGTERM, SIGUSR1 and SIGHUP are caught from here on; under nohup SIGHUP stays ignored.
+  StopSignals();
   ~StopSignals();  // and are what they were before from here on
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

@@ -321,6 +321,16 @@ TEST(Options, FlagsWinOverTheConfigFile) {
   EXPECT_EQ(texts(missing.report), Texts{"--yaml-cfg /no/such/file cannot be read"});
 }
 
+TEST(Options, AnEmptyConfigFileIsToldToBeEmpty) {
+  const std::string file = testing::TempDir() + "phx_options_test_empty.yaml";
+  std::ofstream{file};
+  const Parsed empty = parse({"--width", "6", "--config", file});
+  std::remove(file.c_str());
+  EXPECT_EQ(texts(empty.report), Texts{"--config " + file + " is empty"});
+  const Parsed folder = parse({"--width", "6", "--config", testing::TempDir()});
+  EXPECT_EQ(texts(folder.report), Texts{"--config " + testing::TempDir() + " cannot be read"});
+}
+
 TEST(Options, JsonHoldsEveryFieldAndIsReadBack) {
   Config config;
   OptionSet set;

@@ -82,6 +82,32 @@ TEST(ConvertCommand, AnImportSaysWhichModelItIs) {
   EXPECT_EQ(read_file(folder / "n/hf_files/config.json"), read_file(fixture("qwen2/config.json")));
 }
 
+TEST(ConvertCommand, AFolderWithCheckpointsIsNotImportedInto) {
+  const TempFolder folder;
+  const std::string native = folder / "native";
+  ASSERT_EQ(run({"import", "--hf", fixture("qwen2"), "--native", native}).code, 0);
+  const std::string manifest = read_file(native + "/iter_0000000/manifest.json");
+  const Outcome again = run({"import", "--hf", fixture("qwen3"), "--native", native});
+  EXPECT_THAT(again.err, AllOf(HasSubstr("--native " + native + " holds checkpoints already"),
+                               HasSubstr("hint: give another folder")));
+  EXPECT_EQ(read_file(native + "/iter_0000000/manifest.json"), manifest);
+  EXPECT_EQ(read_file(native + "/hf_files/config.json"), read_file(fixture("qwen2/config.json")));
+
+  // The tracker of a run, whose checkpoints may be elsewhere or gone.
+  const std::string run_folder = folder / "run";
+  std::filesystem::create_directories(run_folder);
+  write_file(run_folder + "/latest_checkpointed_iteration.txt", "100");
+  EXPECT_THAT(run({"import", "--hf", fixture("qwen2"), "--native", run_folder}).err,
+              HasSubstr("(latest_checkpointed_iteration.txt)"));
+  EXPECT_EQ(read_file(run_folder + "/latest_checkpointed_iteration.txt"), "100");
+}
+
+TEST(ConvertCommand, WhatAStoppedImportLeftIsNoCheckpoint) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "native/iter_0000000.tmp");
+  EXPECT_EQ(run({"import", "--hf", fixture("qwen2"), "--native", folder / "native"}).code, 0);
+}
+
 TEST(ConvertCommand, WrongUsageIsToldWithTheWayOut) {
   EXPECT_EQ(run({}).code, 2);
   EXPECT_THAT(run({"imprt"}).err, HasSubstr("it is import, export or check"));

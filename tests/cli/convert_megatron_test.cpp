@@ -60,6 +60,22 @@ TEST(ConvertMegatron, ExportsSayWhichModelTheyAre) {
   EXPECT_EQ(model(checkpoint_path(native, 30)), model(checkpoint_path(again, 0)));
 }
 
+TEST(ConvertMegatron, AFolderWithCheckpointsIsNotWrittenTo) {
+  const TempFolder folder;
+  const std::string native = folder / "native", megatron = torch_fixture("torch_dist");
+  const std::vector<std::string> import = {"import",   "--megatron", megatron,
+                                           "--native", native,       "--weights-only"};
+  output_of(import);
+  EXPECT_THAT(error_of([&] { run_convert(import); }),
+              HasSubstr("--native " + native + " holds checkpoints already"));
+  EXPECT_THAT(
+      error_of([&] {
+        run_convert(std::vector<std::string>{"export", "--native", native, "--torch-dist", native});
+      }),
+      HasSubstr("--torch-dist " + native + " holds checkpoints already"));
+  EXPECT_FALSE(std::filesystem::exists(checkpoint_path(native, 0) / "common.pt"));
+}
+
 TEST(ConvertMegatron, WeightsCanBeTakenAlone) {
   const TempFolder folder;
   const std::string native = folder / "native";

@@ -1,8 +1,12 @@
 // preprocess, merge and inspect data as users run them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/file.h"
 #include "cli/commands.h"
@@ -54,6 +58,54 @@ TEST(DataCommands, TextBecomesSamplesThatCanBeLookedAt) {
   const auto end = std::find(tokens.begin(), tokens.end(), 256) - tokens.begin();
   EXPECT_EQ(mask[size_t(end)], 0);
   EXPECT_EQ(cu_seqlens, (std::vector<int>{0, int(end) + 1, 9}));
+}
+
+TEST(DataCommands, TokensWithoutAnIndexAreNotLeftOutOfAMerge) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "parts");
+  write_file(folder / "a.jsonl", "{\"text\": \"abc\"}\n");
+  for (const char* name : {"a", "b"})
+    ASSERT_EQ(run({"preprocess", "--input", folder / "a.jsonl", "--output-prefix",
+                   folder / "parts" / name, "--tokenizer-type", "ByteTokenizer"})
+                  .code,
+              kExitDone);
+  const std::vector<std::string> merge = {"merge", "--input", folder / "parts", "--output-prefix",
+                                          folder / "all"};
+  EXPECT_EQ(run(merge).code, kExitDone);
+  std::filesystem::remove(folder / "parts" / "b_text_document.idx");
+  const Outcome outcome = run(merge);
+  EXPECT_EQ(outcome.code, kExitFailed);
+  EXPECT_THAT(outcome.err, HasSubstr("b_text_document.bin has no b_text_document.idx beside it"));
+}
+
+TEST(DataCommands, AStoppedPreprocessLeavesNothingBehind) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "out");
+  std::string text;
+  for (int line = 0; line < 1 << 16; ++line) text += "a document of some words\n";
+  write_file(folder / "a.txt", text);
+  std::vector<std::string> args = {"preprocess",
+                                   "--output-prefix",
+                                   folder / "out" / "a",
+                                   "--tokenizer-type",
+                                   "ByteTokenizer",
+                                   "--workers",
+                                   "1",
+                                   "--input"};
+  // Gigabytes, of which it reads until the signal comes.
+  for (int i = 0; i < 4000; ++i) args.push_back(folder / "a.txt");
+  std::thread user([&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::filesystem::is_empty(folder / "out") && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (std::filesystem::is_empty(folder / "out")) return;
+    ::kill(::getpid(), SIGTERM);
+  });
+  const Outcome outcome = run(args);
+  user.join();
+  EXPECT_EQ(outcome.code, kExitSignal);
+  EXPECT_THAT(outcome.out, HasSubstr("stopped by SIGTERM: nothing was written"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));
 }
 
 TEST(DataCommands, WhatIsWrongIsTold) {

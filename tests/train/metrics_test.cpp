@@ -71,5 +71,15 @@ TEST(Metrics, ANewRunStartsANewFile) {
   EXPECT_EQ(read_file(folder / "other"), "");
 }
 
+TEST(Metrics, AFolderIsRefusedAndKeepsItsName) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "runs");
+  for (const int64_t iteration : {0, 5})
+    EXPECT_THAT(error_of([&] { MetricsFile(folder / "runs", iteration); }),
+                HasSubstr("/runs is a folder, but lines are appended to a file"));
+  EXPECT_TRUE(std::filesystem::is_directory(folder / "runs"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "runs.old"));
+}
+
 }  // namespace
 }  // namespace phx

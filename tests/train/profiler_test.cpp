@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/log.h"
 #include "comm/thread_world.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
@@ -19,6 +20,7 @@ namespace {
 using namespace phx::testing;
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 RunConfig profiled_run(const Path& folder) {
@@ -39,6 +41,21 @@ void train_alone(const RunConfig& config) {
   Session session(config, runtime.device());
   Terminal terminal(stdout, stderr, TerminalMode::silent);
   Trainer(session, terminal, {.catches_signals = false}).run();
+}
+
+// What a run of one rank prints and logs.
+std::string told_by(const RunConfig& config) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  {
+    const auto plain = std::make_shared<Terminal>(stdout, stderr, TerminalMode::plain);
+    log_to(plain, LogLevel::info);
+    Runtime runtime;
+    Session session(config, runtime.device());
+    Trainer(session, *plain, {.catches_signals = false}).run();
+  }
+  log_to(std::make_shared<Terminal>(), LogLevel::info);
+  return ::testing::internal::GetCapturedStdout() + ::testing::internal::GetCapturedStderr();
 }
 
 void train_on(const RunConfig& config, int ranks) {
@@ -139,11 +156,31 @@ TEST(Profiler, ARunThatEndsWithinTheWindowStillWritesIt) {
   EXPECT_EQ(count(events_of(folder.path()), "update", 1), 1);
 }
 
+TEST(Profiler, ItIsToldWhereThePictureIs) {
+  const TempFolder folder;
+  EXPECT_THAT(told_by(profiled_run(folder.path())),
+              HasSubstr("profile of iterations 2 to 3: " +
+                        (folder.path() / "profile" / "trace.json").string()));
+}
+
+TEST(Profiler, AWindowBehindTheEndOfTheRunIsTold) {
+  const TempFolder folder;
+  RunConfig config = profiled_run(folder.path());
+  config.train.profile_step_start = 4;
+  config.train.profile_step_end = 6;
+  const std::string told = told_by(config);
+  EXPECT_THAT(told, HasSubstr("--profile: nothing was profiled: the run ended after iteration 4, "
+                              "and iterations 5 to 6 were asked for"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "profile"));
+}
+
 TEST(Profiler, AFolderThatCannotBeMadeDoesNotEndTheRun) {
   const TempFolder folder;
   RunConfig config = profiled_run(folder.path());
   write_file(folder.path() / "profile", "a file, not a folder");
-  train_alone(config);
+  const std::string told = told_by(config);
+  EXPECT_THAT(told, HasSubstr("warning: --profile: "));
+  EXPECT_THAT(told, Not(HasSubstr("profile of iterations")));
   EXPECT_EQ(read_file(folder.path() / "profile"), "a file, not a folder");
 }
 

@@ -273,12 +273,18 @@ TEST(Trainer, AResumedRunMustBeTheSameModelAndSchedule) {
       << message;
   EXPECT_NE(message.find("--lr: 0.003 in the checkpoint, 0.001 now"), std::string::npos) << message;
   EXPECT_EQ(message.find("--seq-length"), std::string::npos) << message;
+  // Weights of another model are no good, also where weights are all that is wanted.
+  EXPECT_EQ(message.find("--finetune"), std::string::npos) << message;
+  EXPECT_NE(message.find("hint: its weights fit the model that they were trained for"),
+            std::string::npos)
+      << message;
   second.json =
       R"({"rotary_base": 10000.0, "lr": 0.003, "train_iters": 40, "lr_decay_style": "linear"})";
   const std::string longer = testing::error_of([&] { run(second); });
   EXPECT_NE(longer.find("which the learning rate follows: 20 in the checkpoint, 40 now"),
             std::string::npos)
       << longer;
+  EXPECT_NE(longer.find("--finetune to take weights only"), std::string::npos) << longer;
   first.json = R"({"lr": 0.003, "decoupled_lr": 0.01})";
   run(first);
   second.json = R"({"lr": 0.003, "decoupled_lr": null})";

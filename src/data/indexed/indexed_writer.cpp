@@ -1,11 +1,14 @@
 #include "data/indexed/indexed_writer.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <climits>
 #include <cstring>
 #include <limits>
 
@@ -24,9 +27,43 @@ std::span<const std::byte> bytes_of(const T& value) {
 
 Path folder_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
 
-// The process id keeps two that write the same pair apart.
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "host";
+}
+
+// The host and the process id keep two that write the same pair apart.
+std::string beside_until_process(const Path& file, const char* what) {
+  return str_cat(file.native(), ".", what, ".", host_name(), ".");
+}
 Path beside(const Path& file, const char* what) {
-  return Path(str_cat(file.native(), ".", what, ".", ::getpid()));
+  return Path(str_cat(beside_until_process(file, what), ::getpid()));
+}
+
+// Whether `path` is `start`PID, or that and more behind a point, of a process that is gone.
+bool left_behind(const Path& path, const std::string& start) {
+  std::string_view rest = path.native();
+  if (!rest.starts_with(start)) return false;
+  rest.remove_prefix(start.size());
+  int process = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), process);
+  const bool whole = end == rest.data() + rest.size() || *end == '.';
+  if (error != std::errc() || !whole || process <= 0) return false;
+  return ::kill(process, 0) != 0 && errno == ESRCH;
+}
+
+// What processes of this host that were killed have left of the pair: names that nobody reads.
+void remove_leftovers(const Path& prefix, Disk& disk) {
+  std::vector<Path> found;
+  std::error_code code;
+  for (auto at = std::filesystem::directory_iterator(folder_of(prefix), code);
+       !code && at != std::filesystem::directory_iterator(); at.increment(code)) {
+    const Path path = prefix.parent_path() / at->path().filename();
+    for (const Path& file : {bin_file(prefix), idx_file(prefix)})
+      for (const char* what : {"new", "old"})
+        if (left_behind(path, beside_until_process(file, what))) found.push_back(path);
+  }
+  for (const Path& path : found) disk.remove(path.c_str());
 }
 
 FileHandle nameless_file(const Path& prefix) {
@@ -176,6 +213,7 @@ void IndexedWriter::commit() {
   bin_.commit();
   idx_.commit();
   publish();
+  remove_leftovers(prefix_, disk_);
 }
 
 void IndexedWriter::write_index() {

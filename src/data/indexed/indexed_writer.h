@@ -60,6 +60,7 @@ class IndexedWriter {
   void add_dataset(const IndexedDataset& dataset);
 
   // Puts the pair in place. If that fails, an older pair stays as long as its tokens are there.
+  // Then removes what processes that were killed while they wrote this pair have left.
   void commit();
 
   int64_t num_sequences() const { return num_sequences_; }

@@ -283,7 +283,8 @@ class NotingDisk : public Disk {
   static std::string short_name(const Path& path) {
     std::string name = path.filename();
     if (name.starts_with("phalanx-test")) return "folder";
-    while (!name.empty() && (name.back() == '.' || std::isdigit(name.back()))) name.pop_back();
+    for (const char* what : {".new", ".old"})  // behind it: who writes
+      if (const size_t at = name.find(what); at != std::string::npos) return name.substr(0, at + 4);
     return name;
   }
 };
@@ -302,6 +303,37 @@ TEST(IndexedWriter, EveryChangeOfANameIsOnDiskBeforeTheNext) {
   EXPECT_EQ(staging.size(), 6u);
   EXPECT_THAT(staging[0], HasSubstr("sync pair.bin.new"));
   EXPECT_THAT(staging[3], HasSubstr("sync pair.idx.new"));
+}
+
+TEST(IndexedWriter, LeftoversOfKilledProcessesOfThisHostGo) {
+  const TempFolder folder;
+  const Path prefix = folder / "pair";
+  // A child that is killed while it writes.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    IndexedWriter writer(prefix, TokenCode::u16);
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  const auto names = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      names.insert(entry.path().filename().string());
+    return names;
+  };
+  ASSERT_EQ(names().size(), 2u) << "tokens and index, under names that nobody reads";
+  // Names like them that are not: of a living process, of another host, of another pair.
+  const std::string name = *names().begin(), killed = std::to_string(child);
+  const std::string start = name.substr(0, name.find("." + killed) + 1);
+  const std::set<std::string> others = {start + std::to_string(::getppid()),
+                                        "pair.bin.new.some-other-host." + killed,
+                                        "pair2" + name.substr(4), "pair.bin.new"};
+  for (const std::string& other : others) write_file(folder / other, "");
+  write_example(prefix);
+  std::set<std::string> expected = others;
+  expected.insert({"pair.bin", "pair.idx"});
+  EXPECT_EQ(names(), expected);
 }
 
 }  // namespace
