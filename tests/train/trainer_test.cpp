@@ -112,6 +112,7 @@ TEST(Trainer, SchedulesThatCountOtherSamplesAreRefused) {
   EXPECT_NE(error.find("warm-up: 18 samples in the checkpoint, 6 now"), std::string::npos);
   // Given in samples they are the same curves.
   second.optim.lr_warmup_iters = 0;
+  second.optim.lr_decay_iters = {};
   second.optim.lr_warmup_samples = 18;
   second.optim.lr_decay_samples = 120;
   second.train.train_iters = 4;
