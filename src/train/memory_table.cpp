@@ -37,7 +37,7 @@ std::string memory_table(const MemoryReport& report) {
 std::string host_memory_line(const HostMemory& host,
                              const std::function<std::string(int64_t)>& text) {
   if (host.reserved() == 0) return "";
-  constexpr auto kStates = size_t(Purpose::optimizer), kSaved = size_t(Purpose::activations);
+  constexpr auto kStates = size_t(Purpose::optimizer);
   std::string parts;
   const auto add = [&](int64_t bytes, const char* what) {
     if (bytes > 0) parts += (parts.empty() ? "" : ", ") + text(bytes) + what;
