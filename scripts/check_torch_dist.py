@@ -5,7 +5,7 @@
     python scripts/check_torch_dist.py OUT/iter_0000030 --fixture
 
 --native: bit for bit against a native checkpoint (manifest.json and its shards).
---fixture: against the numbers of make_torch_fixtures.py.
+--fixture: against the numbers of make_torch_fixtures.py: the masters, of which our weights are made.
 """
 import argparse
 import json
@@ -83,7 +83,7 @@ def main():
     elif args.fixture:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
         from make_torch_fixtures import values
-        expected = {name: values(name, tensor.shape, tensor.dtype) for name, tensor in loaded.items()}
+        expected = {name: values("optimizer.state.param." + name, tensor.shape, tensor.dtype) for name, tensor in loaded.items()}
     else:
         parser.error("give --native or --fixture")
     wrong = [f"{name}: only in one of the two" for name in set(loaded) ^ set(expected)]
