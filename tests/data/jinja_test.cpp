@@ -151,6 +151,11 @@ TEST(Jinja, WhatIsNotDefinedIsCallable) {  // as Jinja2's class for it is; calli
   EXPECT_EQ(rendered("{{ x is callable }} {{ 1 is callable }}"), "True False");
 }
 
+TEST(Jinja, ALoopHasATextOfItsOwn) {
+  EXPECT_EQ(rendered("{% for x in 'abc' %}{{ loop }}{% endfor %}"),
+            "<LoopContext 1/3><LoopContext 2/3><LoopContext 3/3>");
+}
+
 TEST(Jinja, AMacroSeesTheScopeItWasDefinedIn) {
   EXPECT_EQ(
       rendered("{% set ns = namespace() %}{% for x in [1, 2] %}{% macro m() %}<{{ x }}{{ y }}>"

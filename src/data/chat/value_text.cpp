@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "data/chat/builtins.h"
 #include "data/chat/unicode_text.h"
 #include "data/chat/value.h"
 
@@ -121,6 +122,11 @@ void write(const Value& value, bool quoted, std::string& out, Budget& budget) {
       return write_list(elements(value, budget), "([", "])", out, budget);
     case Kind::space:
       return write_namespace(value.get<Namespace>(), out, budget);
+    case Kind::loop: {
+      LoopState& loop = value.get<LoopState>();
+      out += str_cat("<LoopContext ", loop.index0 + 1, "/", loop.total(), ">");
+      return;
+    }
     case Kind::callable:
       if (value.get<Callable>().what == Callable::What::macro) {
         out += "<Macro " + quote(value.get<Callable>().name) + ">";
