@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace phx {
 
@@ -32,6 +33,9 @@ void rename(const Path& from, const Path& to, Disk& disk) {
   if (disk.rename(from.c_str(), to.c_str()) != 0) throw_file_error("rename", from, errno);
 }
 
+// Names that nobody else chooses: what has them is removed.
+constexpr const char *kPartial = ".phalanx-partial", *kReplaced = ".phalanx-replaced";
+
 // "out/" names the same folder as "out".
 Path without_slash(const Path& path) { return path.has_filename() ? path : path.parent_path(); }
 
@@ -46,17 +50,18 @@ void remove_tree(const Path& path, Disk& disk) {
   if (disk.remove(path.c_str()) != 0 && errno != ENOENT) throw_file_error("remove", path, errno);
 }
 
+void recover_folder(const Path& path, Disk& disk) {
+  const Path own = without_slash(path), replaced = beside(own, kReplaced);
+  if (is_there(replaced) && !is_there(own)) rename(replaced, own, disk);
+}
+
 AtomicFolder::AtomicFolder(const Path& path, Disk& disk)
     : path_(without_slash(path)),
-      temporary_(beside(path_, ".partial")),
-      replaced_(beside(path_, ".replaced")),
+      temporary_(beside(path_, kPartial)),
+      replaced_(beside(path_, kReplaced)),
       disk_(disk) {
-  if (is_there(replaced_)) {
-    if (is_there(path_))
-      remove_tree(replaced_, disk_);
-    else
-      rename(replaced_, path_, disk_);
-  }
+  recover_folder(path_, disk_);
+  remove_tree(replaced_, disk_);
   remove_tree(temporary_, disk_);
   if (path_.has_parent_path()) make_folder(path_.parent_path());
   if (disk_.make_folder(temporary_.c_str()) != 0)
@@ -67,8 +72,12 @@ void AtomicFolder::commit() {
   sync_folder(temporary_, disk_);
   put_in_place();
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".", disk_);
-  remove_tree(temporary_, disk_);  // after an exchange: what was replaced
-  remove_tree(replaced_, disk_);
+  try {  // the new one is there: what stays of the old one is no failure
+    remove_tree(temporary_, disk_);  // after an exchange: what was replaced
+    remove_tree(replaced_, disk_);
+  } catch (const Error& error) {
+    log_warning(str_cat("what ", path_.string(), " replaced stays: ", error.what()));
+  }
 }
 
 void AtomicFolder::put_in_place() {

@@ -20,16 +20,20 @@ class AtomicFolder {
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
   const Path& path() const { return path_; }
-  const Path& temporary() const { return temporary_; }  // path.partial
+  const Path& temporary() const { return temporary_; }  // path.phalanx-partial
   void commit();
 
  private:
   void put_in_place();
   void replace_in_two_steps();
 
-  Path path_, temporary_, replaced_;  // replaced: path.replaced
+  Path path_, temporary_, replaced_;  // replaced: path.phalanx-replaced
   Disk& disk_;
 };
+
+// Gives what was being replaced when the machine stopped its name back. For those who look at the
+// folder before they replace it; an AtomicFolder does it, too.
+void recover_folder(const Path& path, Disk& disk = Disk::real());
 
 // A file, or a folder and all that is in it; no error when there is nothing. Links are not
 // followed.

@@ -50,9 +50,16 @@ void remove_tree(const Path& path, Disk& disk) {
 void try_remove_tree(const Path& path, Disk& disk) {
   try {
     remove_tree(path, disk);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log_warning(str_cat("an old checkpoint stays: ", error.what()));
   }
+}
+
+// Under the name of what is not complete first: half of a replaced one must not be taken for it.
+void remove_replaced(const Path& replaced, const Path& path, Disk& disk) {
+  const Path leaving = with_suffix(path, kTemporary);
+  const bool renamed = disk.rename(replaced.c_str(), leaving.c_str()) == 0;
+  try_remove_tree(renamed ? leaving : replaced, disk);
 }
 
 void rename(const Path& from, const Path& to, Disk& disk) {
@@ -120,7 +127,7 @@ void prepare_checkpoint(const Path& folder, int64_t iteration, Disk& disk) {
     const Path replaced = folder / name,
                path = folder / name.substr(0, name.size() - kReplaced.size());
     if (std::filesystem::exists(path)) {
-      try_remove_tree(replaced, disk);
+      remove_replaced(replaced, path, disk);
     } else {
       rename(replaced, path, disk);
     }
@@ -144,7 +151,7 @@ void commit_checkpoint(const Path& folder, int64_t iteration, Disk& disk) {
   write_file(folder / kTracker, std::to_string(iteration), disk);
   if (std::filesystem::exists(temporary)) try_remove_tree(temporary, disk);
   if (const Path replaced = with_suffix(path, kReplaced); std::filesystem::exists(replaced))
-    try_remove_tree(replaced, disk);
+    remove_replaced(replaced, path, disk);
 }
 
 void remove_checkpoint(const Path& folder, int64_t iteration, Disk& disk) {

@@ -203,7 +203,7 @@ int run_export(std::span<const std::string> args) {
   else if (std::filesystem::exists(kept_companions(options.native)))
     what.companions = kept_companions(options.native);
   else
-    what.companions = tokenizer_folder(trained.data);
+    what.tokenizer = tokenizer_folder(trained.data);
   const Family& family = export_hf(options.hf, checkpoint, what);
   std::cout << fmt::format("{}: written to {} as {}\n", checkpoint->path().string(), options.hf,
                            family.architecture);

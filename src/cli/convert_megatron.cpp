@@ -4,6 +4,7 @@
 
 #include <iostream>
 
+#include "base/atomic_folder.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -111,8 +112,13 @@ int run_export_torch_dist(std::span<const std::string> args) {
   const NativeCheckpoint checkpoint(find_checkpoint(options.native, *iteration));
   check_holds_no_checkpoint("--torch-dist", options.torch_dist);
   const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
-  write_torch_dist(checkpoint, folder,
+  const Path temporary(folder.string() + ".tmp");  // of a conversion that was stopped: written anew
+  remove_tree(temporary);
+  write_torch_dist(checkpoint, temporary,
                    {.iteration = *iteration, .args = checkpoint.info("options")});
+  if (Disk::real().rename(temporary.c_str(), folder.c_str()) != 0)
+    throw_file_error("rename", temporary, errno);
+  sync_folder(options.torch_dist);
   write_file(Path(options.torch_dist) / "latest_checkpointed_iteration.txt",
              std::to_string(*iteration));
   std::cout << fmt::format("{}: written to {} as torch_dist\n", checkpoint.path().string(),

@@ -25,6 +25,8 @@ void need_vocabulary(const PretrainOptions& options) {
 // With --use-checkpoint-args.
 void check_taken_tokenizer(std::span<const std::string> args, const PretrainOptions& options) {
   if (!options.train.use_checkpoint_args || options.data.mock_data) return;
+  const bool opens = options.data.token_file.empty() || !options.model.vocab_size;
+  if (!opens) return;
   PretrainOptions given;
   pretrain_option_set(given).parse(args);
   check_kept_tokenizer(options.train.load, options.data, given.data);

@@ -357,7 +357,10 @@ std::string PretrainOptions::to_json(int indent) const {
 PretrainOptions PretrainOptions::from_json(const std::string& text) {
   PretrainOptions options;
   ParseReport report;
-  pretrain_option_set(options).load_json(parse_json(text), report);
+  nlohmann::json values = parse_json(text);
+  // Before there was a choice GELU was always exact.
+  if (!values.contains("bias_gelu_fusion")) values["bias_gelu_fusion"] = false;
+  pretrain_option_set(options).load_json(values, report);
   PHX_CHECK(report.ok(), "options kept with a run cannot be read:\n",
             format_problems(report.problems));
   return options;

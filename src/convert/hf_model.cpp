@@ -82,6 +82,11 @@ const Family& export_hf(const Path& folder, std::shared_ptr<const TensorSource> 
                          .dtype = what.dtype,
                          .companions = {},
                          .replace = what.replace};
+  if (what.tokenizer && !what.companions) {
+    options.companions = companion_files(*what.tokenizer);
+    std::erase_if(options.companions,
+                  [](const Path& file) { return file.filename() == "generation_config.json"; });
+  }
   if (what.companions) {
     options.companions = companion_files(*what.companions);
     const Path file = *what.companions / "config.json";

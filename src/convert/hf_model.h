@@ -38,6 +38,7 @@ struct HfExport {
   const Family* family = nullptr;  // null: the one that can say the model
   // A folder whose tokenizer, generation settings and further keys of config.json go along.
   std::optional<Path> companions;
+  std::optional<Path> tokenizer;  // without companions: a folder whose tokenizer goes along
   int64_t max_shard_bytes = HfWriteOptions{}.max_shard_bytes;
   std::optional<DType> dtype;  // none: as the weights are
   bool replace = false;        // a folder that is there already

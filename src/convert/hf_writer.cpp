@@ -124,6 +124,7 @@ void write_hf_folder(const Path& folder, const TensorSource& source,
                      const HfWriteOptions& options) {
   PHX_ASSERT(order.size() == source.tensors().size(), "the order names ", order.size(), " of ",
              source.tensors().size(), " tensors");
+  recover_folder(folder, *options.disk);
   std::error_code code;
   PHX_CHECK(options.replace || !std::filesystem::exists(folder, code) ||
                 std::filesystem::is_empty(folder, code),

@@ -75,6 +75,7 @@ Json MegatronModel::options() const {
     const auto found = args->find(key);
     if (found != args->end() && !found->is_null()) options[key] = *found;
   }
+  if (!options.contains("bias_gelu_fusion")) options["bias_gelu_fusion"] = true;
   if (vocab_size_ > 0)
     options["vocab_size"] = vocab_size_;
   else if (options.contains("padded_vocab_size"))

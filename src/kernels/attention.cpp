@@ -72,8 +72,10 @@ CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOp
   if (in.q.s != in.k.s) return CudaAttention::own;
   // A window without causality needs a right bound that we do not offer.
   if (options.window_left >= 0 && !options.causal) return CudaAttention::own;
-  // Its backward refuses a single position, and packed heads that are no multiple of 16.
-  if (in.max_queries() == 1 || (in.packed() && q.d % 16)) return CudaAttention::own;
+  // Its backward refuses a single position.
+  if (in.max_queries() == 1) return CudaAttention::own;
+  // Packed heads that were seen to be right; it refuses those that are no multiple of 16.
+  if (in.packed() && q.d != 64 && q.d != 128) return CudaAttention::own;
   // Its dq is added up in an order that changes from run to run.
   if (pass == AttentionPass::backward && q.device().runtime().deterministic())
     return CudaAttention::own;

@@ -118,7 +118,12 @@ nlohmann::json lengths_json(const ScheduleLengths& lengths) {  // in samples
 void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool weights_only) {
   const auto found = file.manifest().info.find("options");
   if (found == file.manifest().info.end() || config.json.empty()) return;
-  const auto before = parse_json(found->second), now = parse_json(config.json);
+  auto before = parse_json(found->second);
+  const auto now = parse_json(config.json);
+  // Before there was a choice GELU was always exact.
+  if (config.model.activation() == MlpActivation::gelu_tanh && !config.model.openai_gelu &&
+      !before.contains("bias_gelu_fusion"))
+    before["bias_gelu_fusion"] = false;
   TransformerConfig model;
   OptimizerConfig optim;
   OptionSet model_fields, schedule_fields;

@@ -117,7 +117,8 @@ TEST(AtomicFolder, WhereverAProcessDiesAWholeFolderIsThere) {
       ::waitpid(child, &status, 0);
       const bool died = WIFSIGNALED(status);
       // Without an exchange there is a moment when the old one has its other name.
-      const auto found = content_of(folder / "out"), other = content_of(folder / "out.replaced");
+      const auto found = content_of(folder / "out"),
+                 other = content_of(folder / "out.phalanx-replaced");
       EXPECT_TRUE(found == "old" || found == "new" || (!can_exchange && !found && other == "old"))
           << "call " << call;
       const bool had_to_move = !found && other == "old";
