@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/atomic_folder.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -37,12 +38,6 @@ std::vector<std::string> names_in(const Path& folder) {
 
 Path with_suffix(const Path& path, std::string_view suffix) {
   return Path(path.string() + std::string(suffix));
-}
-
-void remove_tree(const Path& path, Disk& disk) {
-  if (std::filesystem::is_directory(std::filesystem::symlink_status(path)))
-    for (const std::string& name : names_in(path)) remove_tree(path / name, disk);
-  if (disk.remove(path.c_str()) != 0 && errno != ENOENT) throw_file_error("remove", path, errno);
 }
 
 // What is not needed any more. Somebody may hold it open (NFS keeps such files), and a run that

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "cli/commands.h"
+#include "cli/captured.h"
 #include "cli/exit_codes.h"
 #include "support/temp_folder.h"
 
@@ -17,19 +17,8 @@ namespace phx {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& args) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = run_phalanx(args);
-  const std::string out = testing::internal::GetCapturedStdout();
-  return {code, out, testing::internal::GetCapturedStderr()};
-}
+using testing::Outcome;
+using testing::run;
 
 TEST(DataCommands, TextBecomesSamplesThatCanBeLookedAt) {
   const TempFolder folder;

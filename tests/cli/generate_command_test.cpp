@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "cli/commands.h"
+#include "cli/captured.h"
 #include "cli/exit_codes.h"
 #include "support/temp_folder.h"
 
@@ -15,19 +15,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int code;
-  std::string err;
-};
-
-Outcome run(std::vector<std::string> args) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = run_phalanx(args);
-  testing::internal::GetCapturedStdout();
-  return {code, testing::internal::GetCapturedStderr()};
-}
+using testing::Outcome;
+using testing::run;
 
 TEST(GenerateCommand, AllBadValuesAreToldAtOnce) {
   const Outcome outcome = run({"generate", "--top-k", "-1", "--ckpt-step", "0", "--threads", "-2",

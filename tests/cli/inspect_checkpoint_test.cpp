@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "cli/commands.h"
+#include "cli/captured.h"
 #include "cli/exit_codes.h"
 #include "support/temp_folder.h"
 
@@ -18,18 +18,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Texts = std::vector<std::string>;
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const Texts& args) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = run_phalanx(args);
-  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
-}
+using testing::Outcome;
+using testing::run;
 
 Texts with(Texts args, const Texts& more) {
   args.insert(args.end(), more.begin(), more.end());

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "cli/commands.h"
+#include "cli/captured.h"
 #include "cli/exit_codes.h"
 #include "support/temp_folder.h"
 
@@ -15,19 +15,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& args) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = run_phalanx(args);
-  const std::string out = testing::internal::GetCapturedStdout();
-  return {code, out, testing::internal::GetCapturedStderr()};
-}
+using testing::Outcome;
+using testing::run;
 
 class KeptTokenizer : public ::testing::Test {
  protected:

@@ -44,7 +44,7 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
                 bytes_of(d_o) + bytes_of(grads.dq) + bytes_of(grads.dk) + bytes_of(grads.dv)});
 }
 
-// Found with cuDNN 9.14 and 9.19, and a little more than they ask for: some bytes a sequence.
+// Found with cuDNN 9.19, and a little more than it asks for: some bytes a sequence.
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
   const int64_t t = in.q.b * in.q.s, n = in.q.n, d = in.q.d;
   const bool shared = n != in.k.n;
