@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Runs a program of NVIDIA's Megatron-LM (pretrain_gpt.py unless another is named) on CPUs, without CUDA.
+
+  python scripts/megatron_on_cpu.py --megatron DIR [--ranks N] [--program FILE] -- FLAGS OF THE PROGRAM
+
+It starts N processes with the variables of `torchrun` on this machine. In each of them the names of torch.cuda are
+mapped to the CPU and NCCL groups become gloo groups; everything else is Megatron's own code: arguments, data, schedules,
+training loop, checkpoints. Flags that a CPU needs are added unless they are given (see CPU_FLAGS).
+
+Needs: torch, numpy, einops, pybind11, psutil and a C++ compiler (Megatron compiles its index builder). Not part of CI.
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import sysconfig
+import typing
+
+# Kernels that exist on GPUs only are switched off; the unfused code computes the same functions.
+CPU_FLAGS = [
+    ["--transformer-impl", "local"],
+    ["--no-persist-layer-norm"],
+    ["--no-masked-softmax-fusion"],
+    ["--no-gradient-accumulation-fusion"],
+    ["--no-bias-swiglu-fusion"],
+    ["--no-bias-gelu-fusion"],
+    ["--no-bias-dropout-fusion"],
+    ["--no-rope-fusion"],
+    ["--num-workers", "0"],
+    ["--distributed-backend", "gloo"],
+    ["--tokenizer-type", "NullTokenizer"],
+]
+
+
+def on_cpu(device):
+    """The device that stands for `device` here: CUDA devices, also by number, are the CPU."""
+    import torch
+
+    if isinstance(device, bool) or device is None:
+        return device
+    if isinstance(device, int):
+        return torch.device("cpu")
+    if isinstance(device, str) and device.startswith("cuda"):
+        return torch.device("cpu")
+    if isinstance(device, torch.device) and device.type == "cuda":
+        return torch.device("cpu")
+    return device
+
+
+class Stream:
+    """A stream or an event: on a CPU everything has happened when a call returns."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, other):
+        return 0.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        return False
+
+
+class DeviceProperties:
+    name = "CPU"
+    major, minor = 9, 0
+    total_memory = 1 << 36
+    multi_processor_count = 1
+
+
+def map_torch_cuda():
+    import torch
+
+    cuda = torch.cuda
+    nothing = lambda *args, **kwargs: None
+    zero = lambda *args, **kwargs: 0
+    values = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        "current_device": lambda: 0,
+        "get_device_name": lambda *args: "CPU",
+        "get_device_capability": lambda *args: (9, 0),
+        "get_device_properties": lambda *args: DeviceProperties(),
+        "memory_stats": lambda *args: __import__("collections").defaultdict(int),
+        "mem_get_info": lambda *args: (1 << 36, 1 << 36),
+        "Stream": Stream,
+        "Event": Stream,
+        "stream": lambda *args: contextlib.nullcontext(),
+        "device": lambda *args: contextlib.nullcontext(),
+        "current_stream": lambda *args: Stream(),
+        "default_stream": lambda *args: Stream(),
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "manual_seed": lambda seed: torch.default_generator.manual_seed(seed) and None,
+        "is_current_stream_capturing": lambda: False,
+        "_lazy_init": nothing,
+        "_lazy_call": lambda function, **kwargs: function(),
+    }
+    for name in ("set_device", "synchronize", "empty_cache", "set_stream", "reset_peak_memory_stats", "ipc_collect"):
+        values[name] = nothing
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+        values[name] = zero
+    for name, value in values.items():
+        setattr(cuda, name, value)
+    cuda.random.get_rng_state = values["get_rng_state"]
+    cuda.random.set_rng_state = values["set_rng_state"]
+    cuda.manual_seed_all = nothing
+    cuda.default_generators = (torch.default_generator,) * 8
+    torch.accelerator.is_available = lambda: False
+    torch.optim.Optimizer._accelerator_graph_capture_health_check = nothing
+    nvtx = cuda.nvtx
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        setattr(nvtx, name, nothing)
+    for name in ("FloatTensor", "HalfTensor", "BFloat16Tensor", "LongTensor", "IntTensor", "ByteTensor", "DoubleTensor"):
+        setattr(cuda, name, getattr(torch, name))
+
+
+def map_tensors():
+    """Tensors asked for on CUDA are made on the CPU, and name their type as a CUDA tensor would."""
+    import torch
+
+    itself = lambda self, *args, **kwargs: self
+    torch.Tensor.cuda = itself
+    torch.Tensor.pin_memory = itself
+    torch.nn.Module.cuda = itself
+    type_of = torch.Tensor.type
+
+    def type_as_on_cuda(self, dtype=None, **kwargs):
+        if dtype is None:
+            # Under the mode below, torch looks up `type` by its name and so comes here twice.
+            return type_of(self).replace("torch.cuda.", "torch.").replace("torch.", "torch.cuda.")
+        if isinstance(dtype, str):
+            dtype = dtype.replace("torch.cuda.", "torch.")
+        return type_of(self, dtype, **kwargs)
+
+    torch.Tensor.type = type_as_on_cuda
+
+    class OnCpu(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, kinds, args=(), kwargs=None):
+            kwargs = dict(kwargs or {})
+            if "device" in kwargs:
+                kwargs["device"] = on_cpu(kwargs["device"])
+            if function is torch.Tensor.to:
+                args = tuple(
+                    a if isinstance(a, bool) or i == 0 else on_cpu(a) for i, a in enumerate(args)
+                )
+            kwargs.pop("pin_memory", None)
+            return function(*args, **kwargs)
+
+    OnCpu().__enter__()
+
+
+def map_distributed():
+    import torch
+    import torch.distributed as dist
+
+    init, new_group = dist.init_process_group, dist.new_group
+
+    def gloo_init(*args, **kwargs):
+        kwargs.pop("device_id", None)
+        kwargs["backend"] = "gloo"
+        return init(**kwargs)
+
+    def gloo_group(*args, **kwargs):
+        kwargs["backend"] = "gloo"
+        kwargs.pop("pg_options", None)
+        return new_group(*args, **kwargs)
+
+    dist.init_process_group = gloo_init
+    dist.new_group = gloo_group
+    dist.distributed_c10d.new_group = gloo_group
+    barrier = dist.barrier
+    dist.barrier = lambda group=None, async_op=False, device_ids=None: barrier(group=group, async_op=async_op)
+
+    # gloo lacks the mean; a sum divided is the same.
+    for name in ("all_reduce", "reduce_scatter_tensor", "_reduce_scatter_base"):
+        setattr(dist, name, without_mean(getattr(dist, name)))
+
+
+def without_mean(collective):
+    import torch.distributed as dist
+
+    def call(output, *args, **kwargs):
+        op = kwargs.get("op", dist.ReduceOp.SUM)
+        if op != dist.ReduceOp.AVG:
+            return collective(output, *args, **kwargs)
+        kwargs["op"] = dist.ReduceOp.SUM
+        result = collective(output, *args, **kwargs)
+        if result is not None:
+            result.wait()
+        output.div_(dist.get_world_size(kwargs.get("group")))
+        return result
+
+    return call
+
+
+def stand_ins():
+    """What a newer Python or a package for GPUs would bring."""
+    if not hasattr(typing, "override"):
+        typing.override = lambda method: method
+    # A spawned process would start the program anew, without this mapping; a forked one keeps it.
+    import torch.multiprocessing
+
+    forked = multiprocessing.get_context("fork")
+    multiprocessing.get_context = torch.multiprocessing.get_context = lambda method=None: forked
+
+
+def run_one_rank(options, flags):
+    stand_ins()
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    # Megatron's Makefile asks `python3-config`, which a virtual environment does not have.
+    os.environ["MAKEFLAGS"] = "LIBEXT=" + sysconfig.get_config_var("EXT_SUFFIX")
+    sys.path.insert(0, options.megatron)
+    import torch
+    import torch._dynamo  # looks at the functions of torch.cuda, so before they change
+
+    torch.set_num_threads(1)
+    # Fusions by the compiler would change roundings and take minutes.
+    torch.compile = lambda function=None, **kwargs: function or (lambda inner: inner)
+    map_torch_cuda()
+    map_tensors()
+    map_distributed()
+    program = options.program
+    if not os.path.exists(program):
+        program = os.path.join(options.megatron, program)
+    sys.path.insert(1, os.path.dirname(os.path.abspath(program)))
+    given = {flag.split("=")[0] for flag in flags}
+    for words in CPU_FLAGS:
+        if words[0] not in given:
+            flags = flags + words
+    sys.argv = [program] + flags
+    runpy.run_path(program, run_name="__main__")
+
+
+def start_ranks(options):
+    """N processes with torchrun's variables; the first that fails ends the others."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = []
+    for rank in range(options.ranks):
+        environment = dict(
+            os.environ,
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(options.ranks),
+            LOCAL_WORLD_SIZE=str(options.ranks),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            OMP_NUM_THREADS="1",
+            PATH=os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", ""),
+        )
+        ranks.append(subprocess.Popen([sys.executable] + sys.argv, env=environment))
+    code = 0
+    try:
+        while ranks and code == 0:
+            for process in list(ranks):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(timeout=0.2) or code
+                    ranks.remove(process)
+    finally:
+        for process in ranks:
+            process.terminate()
+    return code
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megatron", default=os.environ.get("MEGATRON_LM"), help="a checkout of Megatron-LM")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--program", default="pretrain_gpt.py")
+    words = sys.argv[1:]
+    flags = words[words.index("--") + 1 :] if "--" in words else []
+    options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    if not options.megatron:
+        parser.error("--megatron or the variable MEGATRON_LM says where Megatron-LM lies")
+    if "RANK" in os.environ:
+        run_one_rank(options, flags)
+    else:
+        sys.exit(start_ranks(options))
+
+
+if __name__ == "__main__":
+    main()
