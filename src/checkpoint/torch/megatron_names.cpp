@@ -201,6 +201,27 @@ std::string fc2_of_fc1(std::string_view name) {
   return fc2;
 }
 
+namespace {
+
+constexpr auto kNorms = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
+    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
+});
+
+}  // namespace
+
+std::string with_fused_norms(std::string_view name) {
+  for (const auto& [separate, fused] : kNorms)
+    if (name.starts_with(separate)) return str_cat(fused, name.substr(separate.size()));
+  return std::string(name);
+}
+
+std::string with_separate_norms(std::string_view name) {
+  for (const auto& [separate, fused] : kNorms)
+    if (name.starts_with(fused)) return str_cat(separate, name.substr(fused.size()));
+  return std::string(name);
+}
+
 bool has_vocabulary_rows(std::string_view name) {
   return name.ends_with("embedding.word_embeddings.weight") ||
          name.ends_with("output_layer.weight");

@@ -47,6 +47,13 @@ std::optional<int> tensor_parallel_axis(std::string_view name);
 // rows as fc2 has columns, it is [gate; up], and each half is cut for itself.
 std::string fc2_of_fc1(std::string_view name);
 
+// The norm before attention and that before the MLP, within a layer: modules of their own
+// (--transformer-impl local: "input_layernorm.weight", "pre_mlp_layernorm.weight"), or part of the
+// linear layer behind them (as here: "self_attention.linear_qkv.layer_norm_weight"). Other names
+// come back as they are. A layer with experts has a norm of its own in both.
+std::string with_fused_norms(std::string_view name_in_layer);
+std::string with_separate_norms(std::string_view name_in_layer);
+
 // Embedding and output layer, whose rows Megatron pads; also of optimizer state.
 bool has_vocabulary_rows(std::string_view name);
 

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/torch/torch_archive.h"
+
 namespace phx {
 namespace {
 
@@ -15,6 +17,8 @@ constexpr int64_t kMaxValues = 100'000;
 
 class JsonMaker {
  public:
+  explicit JsonMaker(const TorchArchive* archive) : archive_(archive) {}
+
   Json make(const PickleValue& value, int depth) {
     if (depth > kMaxDepth || --left_ < 0) return nullptr;
     switch (value.kind) {
@@ -40,6 +44,10 @@ class JsonMaker {
       case Kind::dict:
         return pairs(value, depth);
       case Kind::object:
+        if (archive_ != nullptr && archive_->is_tensor(value)) {
+          const auto number = archive_->number(value);
+          return number ? Json(*number) : Json();
+        }
         if (value.state != nullptr && value.state->is(Kind::dict))
           return pairs(*value.state, depth);
         // An enumeration's value, a device, a path: what it was made of says which.
@@ -72,13 +80,22 @@ class JsonMaker {
     return object;
   }
 
+  const TorchArchive* archive_;
   int64_t left_ = kMaxValues;
 };
+
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace
 
 std::string pickle_json(const PickleValue& value) {
-  return JsonMaker().make(value, 0).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(JsonMaker(nullptr).make(value, 0));
+}
+
+std::string pickle_json(const PickleValue& value, const TorchArchive& archive) {
+  return text_of(JsonMaker(&archive).make(value, 0));
 }
 
 }  // namespace phx

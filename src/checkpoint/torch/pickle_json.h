@@ -9,6 +9,10 @@
 
 namespace phx {
 
+class TorchArchive;
+
 std::string pickle_json(const PickleValue& value);
+// The same with tensors of one element as numbers: Megatron keeps its loss scale in one.
+std::string pickle_json(const PickleValue& value, const TorchArchive& archive);
 
 }  // namespace phx

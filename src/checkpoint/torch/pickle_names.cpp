@@ -87,6 +87,7 @@ constexpr auto kNames = std::to_array<Entry>({
     {"torch.Size", kCall},
     {"torch.Tensor", kCall},
     {"torch.UntypedStorage", kCall},
+    {"torch._tensor._rebuild_from_type_v2", kCall},  // of a tensor that was given attributes
     {"torch._utils._rebuild_parameter", kCall},
     {"torch._utils._rebuild_parameter_with_state", kCall},
     {"torch._utils._rebuild_tensor", kCall},

@@ -52,16 +52,33 @@ std::optional<std::string> key_text(const PickleValue& key) {
   return std::nullopt;
 }
 
-// The call that makes the tensor, past the parameters around it.
-const PickleValue* tensor_call(const PickleValue* value) {
+// The function that makes a tensor, and its arguments.
+struct TensorCall {
+  std::string_view function;
+  const PickleValue* args;
+};
+
+bool makes_tensors(std::string_view function) {
+  return function.starts_with("torch._utils._rebuild_tensor");
+}
+
+// Past the parameters around it, and past what keeps the attributes that Python code gave a tensor:
+// (function, class, arguments, attributes).
+std::optional<TensorCall> tensor_call(const PickleValue* value) {
   for (int i = 0; i < 4 && value->is(Kind::object); ++i) {
-    if (value->callee->text.starts_with("torch._utils._rebuild_tensor")) return value;
-    if (!value->callee->text.starts_with("torch._utils._rebuild_parameter") ||
-        value->args->items.empty())
-      return nullptr;
-    value = value->args->items[0];
+    const auto& args = value->args->items;
+    if (makes_tensors(value->callee->text)) return TensorCall{value->callee->text, value->args};
+    if (value->is_object_of("torch._tensor._rebuild_from_type_v2")) {
+      const bool known = args.size() == 4 && args[0]->is(Kind::global) &&
+                         makes_tensors(args[0]->text) && args[1]->is(Kind::global) &&
+                         args[1]->text == "torch.Tensor" && args[2]->is(Kind::tuple);
+      return known ? std::optional(TensorCall{args[0]->text, args[2]}) : std::nullopt;
+    }
+    if (!value->callee->text.starts_with("torch._utils._rebuild_parameter") || args.empty())
+      return std::nullopt;
+    value = args[0];
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -198,7 +215,7 @@ void TorchArchive::open_legacy(std::span<const std::byte> bytes) {
 }
 
 bool TorchArchive::is_tensor(const PickleValue& value) const {
-  return tensor_call(&value) != nullptr;
+  return tensor_call(&value).has_value();
 }
 
 TorchArchive::Storage TorchArchive::storage(const PickleValue& value,
@@ -219,14 +236,14 @@ TorchArchive::Storage TorchArchive::storage(const PickleValue& value,
 
 TorchTensor TorchArchive::tensor(const PickleValue& value, const std::string& name) const {
   const std::string where = str_cat(where_, ": the tensor ", printable(name));
-  const PickleValue* call = tensor_call(&value);
-  PHX_CHECK(call != nullptr, where, " is ", describe(value), " instead");
+  const auto call = tensor_call(&value);
+  PHX_CHECK(call, where, " is ", describe(value), " instead");
   const auto& args = call->args->items;
   PHX_CHECK(args.size() >= 4, where, " is described by ", args.size(), " values");
   const Storage memory = storage(*args[0], name);
 
   std::string_view type = memory.type;
-  if (call->is_object_of("torch._utils._rebuild_tensor_v3")) {
+  if (call->function == "torch._utils._rebuild_tensor_v3") {
     PHX_CHECK(args.size() >= 7 && args[6]->is(Kind::global), where, " has no dtype");
     type = args[6]->text;
   }
@@ -254,6 +271,23 @@ TorchTensor TorchArchive::tensor(const PickleValue& value, const std::string& na
   tensor.bytes = memory.bytes.subspan(static_cast<size_t>(*offset * element),
                                       static_cast<size_t>((last - *offset + 1) * element));
   return tensor;
+}
+
+std::optional<double> TorchArchive::number(const PickleValue& value) const {
+  if (value.is(Kind::integer)) return static_cast<double>(value.integer);
+  if (value.is(Kind::real)) return value.real;
+  if (!is_tensor(value)) return std::nullopt;
+  const TorchTensor one = tensor(value, "of one number");
+  if (*num_elements(one.info.shape) != 1) return std::nullopt;
+  const Dims zeros(one.info.shape.size(), 0);
+  return for_any_dtype(one.info.dtype, [&]<class T>() {
+    T number;
+    one.copy({zeros, one.info.shape}, {reinterpret_cast<std::byte*>(&number), zeros});
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<double>(number);
+    else
+      return static_cast<double>(acc_t<T>(number));
+  });
 }
 
 std::map<std::string, TorchTensor> TorchArchive::tensors(const PickleValue& dict) const {

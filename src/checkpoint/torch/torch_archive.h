@@ -49,6 +49,9 @@ class TorchArchive {
   bool is_tensor(const PickleValue& value) const;
   TorchTensor tensor(const PickleValue& value, const std::string& name) const;
 
+  // A number, or a tensor of one element as a number (counters, loss scales); nothing for others.
+  std::optional<double> number(const PickleValue& value) const;
+
   // The tensors in a dict and in the dicts inside it, named by the keys with dots between.
   std::map<std::string, TorchTensor> tensors(const PickleValue& dict) const;
 
