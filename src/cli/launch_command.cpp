@@ -2,15 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
 #include "base/error.h"
+#include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/parse_args.h"
+#include "cli/pretrain_command.h"
 #include "cli/usage_error.h"
+#include "comm/job_key.h"
 #include "comm/local_ranks.h"
+#include "comm/machine_limits.h"
+#include "comm/network.h"
 
 namespace phx {
 namespace {
@@ -21,16 +28,24 @@ struct LaunchOptions {
   int64_t node_rank = 0;
   std::string master_addr = "127.0.0.1";
   std::optional<int64_t> master_port;
+  std::string interface;
+  std::optional<int64_t> mesh_port;
 
   template <class Field>
   void each(Field&& field) {
     field("nproc", nproc, "ranks to start on this machine", Required{}, Positive{},
           Alias{"nproc-per-node"});
-    field("nnodes", nnodes, "machines; launch runs on each of them", Positive{});
+    field("nnodes", nnodes, "machines; launch runs on each of them", InRange{1, 1000000});
     field("node-rank", node_rank, "which of the machines this is", NotNegative{});
     field("master-addr", master_addr, "the machine with node rank 0, as the others reach it");
     field("master-port", master_port, "a free port there, on which the ranks meet",
           InRange{1, 65535}, DefaultIs{"any that is free; needed with --nnodes above 1"});
+    field("interface", interface,
+          "network interface (or address) of this machine on which ranks listen for other machines",
+          DefaultIs{"all of them; on one machine always loopback only"});
+    field("mesh-port", mesh_port,
+          "port on which local rank 0 listens for other ranks; local rank r takes this one + r",
+          InRange{1, 65535}, DefaultIs{"any that is free"});
   }
 };
 
@@ -46,6 +61,47 @@ void check_machines(const OptionSet& options, Problems& problems) {
         problems.push_back({ProblemKind::rule, str_cat("--", name),
                             str_cat("--nnodes ", *nodes, " needs --", name),
                             "the same on every machine"});
+  const auto ranks = options.number("nproc"), port = options.number("mesh-port");
+  if (ranks && port && *port + *ranks - 1 > 65535)
+    problems.push_back({ProblemKind::rule, "--mesh-port",
+                        str_cat("--mesh-port ", *port, " leaves no ports for --nproc ", *ranks),
+                        "the last port is 65535"});
+}
+
+// Ranks on other machines can only be trusted if they know a secret. It comes by the environment:
+// everybody on a machine can read the flags of a process.
+void check_key(const OptionSet& options, Problems& problems) {
+  const auto nodes = options.number("nnodes");
+  if (!nodes || *nodes < 2) return;
+  const char* key = std::getenv("PHX_JOB_KEY");
+  const std::string problem =
+      key == nullptr
+          ? str_cat("--nnodes ", *nodes,
+                    " needs PHX_JOB_KEY in the environment: a secret that is the same on "
+                    "every machine")
+          : job_key_problem(key);
+  if (!problem.empty())
+    problems.push_back({ProblemKind::rule, "PHX_JOB_KEY", problem,
+                        str_cat("this one was made just now; on every machine: export PHX_JOB_KEY=",
+                                make_job_key())});
+}
+
+// Processes need memory, descriptors and numbers, of which a machine has only so many.
+void check_room(const OptionSet& options, Problems& problems) {
+  const auto ranks = options.number("nproc"), nodes = options.number("nnodes");
+  if (!ranks || !nodes || *ranks < 1 || *nodes < 1 || *nodes > 1000000) return;
+  if (const auto short_of = lacks_room_for_processes(*ranks, *ranks * *nodes, machine_limits()))
+    problems.push_back({ProblemKind::rule, "--nproc",
+                        str_cat("--nproc ", *ranks, ": ", short_of->what), short_of->way_out});
+}
+
+// What the command has to say before it runs is said once, not by every rank.
+std::optional<int> answer_once(std::span<const std::string> command, int64_t world) {
+  if (command[0] == "pretrain") return answer_pretrain(command.subspan(1), world);
+  const bool known = std::any_of(commands().begin(), commands().end(),
+                                 [&](const Command& c) { return command[0] == c.name; });
+  if (!known && !command[0].starts_with("-")) return run_phalanx(command);  // names the nearest
+  return std::nullopt;
 }
 
 // Every flag of launch takes a value, so its own end where the first word without dashes stands.
@@ -73,16 +129,23 @@ int run_launch(std::span<const std::string> args) {
   LaunchOptions options;
   OptionSet set;
   set.add("Launch", options);
-  const Rule rules[] = {{"machines are numbered, and meet somewhere", check_machines}};
+  const Rule rules[] = {{"machines are numbered, and meet somewhere", check_machines},
+                        {"several machines share a secret", check_key},
+                        {"the machine has room for the ranks", check_room}};
   const CommandHelp help = {
       "phalanx launch --nproc N [flags] [--] COMMAND [flags of the command]",
       "Starts N processes of `phalanx COMMAND` as the ranks of one run, and passes their output "
       "on: "
       "that of rank 0 as it is,\nthat of the others and all errors after \"[rank] \". When one "
       "rank "
-      "fails, all end, and the first to fail is named.\nSIGTERM, SIGINT and SIGUSR1 go on to every "
-      "rank.",
-      "phalanx launch --nproc 4 pretrain --config recipe.yaml --tensor-model-parallel-size 4"};
+      "fails, all end, and the first to fail is named.\nSIGTERM, SIGINT, SIGUSR1 and SIGHUP go on "
+      "to "
+      "every rank.\n\n"
+      "On several machines, run it on each with the same flags but --node-rank, and with the same "
+      "secret in PHX_JOB_KEY\n(docs/machines.md).",
+      "phalanx launch --nproc 4 pretrain --config recipe.yaml --tensor-model-parallel-size 4\n"
+      "  PHX_JOB_KEY=... phalanx launch --nproc 4 --nnodes 2 --node-rank 0 --master-addr node0 "
+      "--master-port 29500 pretrain --config recipe.yaml"};
   const size_t own = own_flags(args);
   if (const auto exit_code = parse_args(set, rules, help, args.first(own))) return *exit_code;
   std::span<const std::string> command = args.subspan(own);
@@ -91,13 +154,21 @@ int run_launch(std::span<const std::string> args) {
     throw UsageError(
         "launch: no command to start\n  hint: phalanx launch --nproc 4 pretrain --config "
         "recipe.yaml");
+  const int64_t world = options.nnodes * options.nproc;
+  if (const auto exit_code = answer_once(command, world)) return *exit_code;
+  make_room_for_files(options.nproc, world);
 
   LocalRanks ranks{.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
                    .count = int(options.nproc),
                    .first_rank = int(options.node_rank * options.nproc),
-                   .world_size = int(options.nnodes * options.nproc),
+                   .world_size = int(world),
                    .master_host = options.master_addr,
                    .port = int(options.master_port.value_or(0))};
+  if (!options.interface.empty()) {
+    if (options.nnodes > 1) addresses_of_interface(options.interface);  // is there, or says so here
+    ranks.variables.push_back("PHX_INTERFACE=" + options.interface);
+  }
+  if (options.mesh_port) ranks.variables.push_back(str_cat("PHX_MESH_PORT=", *options.mesh_port));
   ranks.command.insert(ranks.command.end(), command.begin(), command.end());
   const LocalRanksResult result = run_local_ranks(ranks, kExitSignal, print_line);
   if (result.first_failure) {

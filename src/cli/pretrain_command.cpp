@@ -32,12 +32,8 @@ void check_taken_tokenizer(std::span<const std::string> args, const PretrainOpti
   check_kept_tokenizer(options.train.load, options.data, given.data);
 }
 
-}  // namespace
-
-int run_pretrain(std::span<const std::string> args) {
-  const std::optional<LaunchEnvironment> launch = launch_environment();
-  const ParseResult result =
-      parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt);
+// What needs no run: the exit code after it was printed.
+std::optional<int> answer(const ParseResult& result) {
   if (result.report.help) {
     std::cout << pretrain_help();
     return kExitDone;
@@ -50,11 +46,23 @@ int run_pretrain(std::span<const std::string> args) {
     std::cerr << format_problems(problems);
     return kExitUsage;
   }
+  if (!check_only) return std::nullopt;
+  std::cout << format_implied(result.report) << format_notes(lacking) << result.options.table();
+  return kExitDone;
+}
+
+}  // namespace
+
+std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world) {
+  return answer(parse_pretrain(args, world));
+}
+
+int run_pretrain(std::span<const std::string> args) {
+  const std::optional<LaunchEnvironment> launch = launch_environment();
+  const ParseResult result =
+      parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt);
+  if (const auto exit_code = answer(result)) return *exit_code;
   std::cout << format_implied(result.report);
-  if (check_only) {
-    std::cout << format_notes(lacking) << result.options.table();
-    return kExitDone;
-  }
   check_taken_tokenizer(args, result.options);
   need_vocabulary(result.options);
   return train_main(result.options, launch);

@@ -1,11 +1,17 @@
 // phalanx pretrain: train or evaluate a model.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 namespace phx {
 
 int run_pretrain(std::span<const std::string> args);
+
+// What a launcher can say once instead of all its `world` ranks: help, wrong usage, --check-args.
+// Prints it and returns the exit code; nothing if the ranks should start.
+std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world);
 
 }  // namespace phx

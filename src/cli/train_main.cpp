@@ -9,6 +9,8 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "cli/exit_codes.h"
+#include "cli/usage_error.h"
+#include "comm/machine_limits.h"
 #include "comm/thread_world.h"
 #include "comm/world.h"
 #include "train/num_parameters.h"
@@ -96,6 +98,24 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
 
 namespace {
 
+// What all ranks hold at the least: weights and gradients of every copy of the model, and AdamW's
+// two moments, once if they are sharded.
+int64_t least_bytes(const PretrainOptions& options, int world) {
+  const int64_t parameters = num_parameters(options.model);
+  const int64_t copies = std::max<int64_t>(1, world / model_ranks(options.parallel));
+  const int64_t weight = size_of(model_dtype(options.train.precision()));
+  const int64_t sharded = options.parallel.use_distributed_optimizer ? 1 : copies;
+  return parameters * (copies * 2 * weight + sharded * 2 * 4);
+}
+
+void check_room_for_threads(const PretrainOptions& options, int world) {
+  const auto short_of =
+      lacks_room_for_threads(world, least_bytes(options, world), machine_limits());
+  if (!short_of) return;
+  throw UsageError(str_cat(options.parallel.local_ranks ? "--local-ranks " : "the layout's ranks, ",
+                           world, ": ", short_of->what, "\n  hint: ", short_of->way_out));
+}
+
 // All ranks as threads of this process.
 RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
                       const Sources& sources, int world, RuntimeOptions device, Terminal& terminal,
@@ -103,6 +123,7 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
   PHX_CHECK(device.kind == DeviceKind::cpu, world,
             " ranks in one process run on CPUs\n  hint: phalanx launch --nproc ", world,
             " starts a process for each GPU; --device cpu runs them here");
+  check_room_for_threads(options, world);
   // Ranks share the cores; more threads than cores would only take turns.
   if (options.train.threads == 0) device.threads = std::max(1, device.threads / world);
   const Layout layout = make_layout(config.layout(), world);
@@ -132,7 +153,7 @@ RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
     const Sources sources(config);  // may be missing on this machine alone
     const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
     return run_rank(options, config, sources, mesh, runtime, mesh.rank() == 0 ? terminal : silent,
-                    {});
+                    {.answers_signals = launch.local_rank == 0});
   } catch (const std::exception& error) {
     world->fail(error.what());  // the others need not wait for this rank
     throw;

@@ -1,61 +1,170 @@
 #include "comm/arrivals.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace phx {
 
+using namespace handshake;
+
+namespace {
+
+// Small enough for the buffer of a fresh connection: it is sent whole, or there is no connection.
+template <class T>
+bool send_at_once(const FileHandle& socket, const T& message) {
+  return ::send(socket.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         ssize_t(sizeof message);
+}
+
+}  // namespace
+
+Arrivals::Arrivals(Listener listener, JobKey key, std::string what, const Limits& limits)
+    : listener_(std::move(listener)),
+      key_(std::move(key)),
+      what_(std::move(what)),
+      limits_(limits) {}
+
+Arrivals::Arrivals(Listener listener, JobKey key, std::string what)
+    : Arrivals(std::move(listener), std::move(key), std::move(what), Limits{}) {}
+
+Arrivals::~Arrivals() {
+  if (turned_away_ > 0) say_turned_away();
+}
+
 std::optional<Arrivals::Arrival> Arrivals::next(Deadline deadline) {
   while (true) {
-    for (auto guest = guests_.begin(); guest != guests_.end();) {
-      const State state = listen_to(*guest);
+    // One at a time: the others stay where they are, in the system or among the strangers.
+    accept_all();
+    for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+      const State state = listen_to(*stranger);
       if (state == State::waiting) {
-        ++guest;
+        ++stranger;
         continue;
       }
-      Arrival arrival = std::move(guest->arrival);
-      guest = guests_.erase(guest);
-      if (state == State::complete) return arrival;
-    }
-    if (FileHandle socket = accept_from(listener_, deadline_in({})); socket.is_open()) {
-      guests_.push_back({.arrival = {std::move(socket), {}}, .leaves = deadline_in(patience_)});
-      continue;
+      Arrival arrival = std::move(stranger->arrival);
+      stranger = strangers_.erase(stranger);
+      if (state == State::known) return arrival;
     }
     if (milliseconds_until(deadline) == 0) return std::nullopt;
-    wait(deadline);
+    std::vector<pollfd> entries;
+    Deadline until = deadline;
+    watch(entries, until);
+    const int ready = ::poll(entries.data(), entries.size(), milliseconds_until(until));
+    PHX_CHECK(ready >= 0 || errno == EINTR, "poll failed: ", system_text(errno));
   }
 }
 
-// Until anything happens, or somebody's time is up.
-void Arrivals::wait(Deadline deadline) const {
-  std::vector<pollfd> entries = {{listener_.socket.get(), POLLIN, 0}};
-  for (const Guest& guest : guests_) {
-    entries.push_back({guest.arrival.socket.get(), POLLIN, 0});
-    deadline = std::min(deadline, guest.leaves);
+void Arrivals::watch(std::vector<pollfd>& entries, Deadline& until) const {
+  if (milliseconds_until(rests_) > 0)
+    until = std::min(until, rests_);
+  else
+    for (const FileHandle& socket : listener_.sockets) entries.push_back({socket.get(), POLLIN, 0});
+  for (const Stranger& stranger : strangers_) {
+    entries.push_back({stranger.arrival.socket.get(), POLLIN, 0});
+    until = std::min(until, stranger.leaves);
   }
-  const int ready = ::poll(entries.data(), entries.size(), milliseconds_until(deadline));
-  PHX_CHECK(ready >= 0 || errno == EINTR, "poll failed: ", system_text(errno));
 }
 
-Arrivals::State Arrivals::listen_to(Guest& guest) {
-  const std::span<std::byte> hello = std::as_writable_bytes(std::span(&guest.arrival.hello, 1));
-  while (guest.got < hello.size()) {
-    const std::span<std::byte> rest = hello.subspan(guest.got);
-    const ssize_t got = ::recv(guest.arrival.socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);
+std::vector<Arrivals::Arrival> Arrivals::look() {
+  std::vector<Arrival> arrivals;
+  while (auto arrival = next(deadline_in({}))) arrivals.push_back(std::move(*arrival));
+  return arrivals;
+}
+
+void Arrivals::accept_all() {
+  if (milliseconds_until(rests_) > 0) return;
+  for (const FileHandle& socket : listener_.sockets) {
+    // No more than there is room for: a flood must not keep us from those who are here.
+    for (size_t i = 0; i < limits_.strangers; ++i) {
+      FileHandle caller = accept_from(socket);
+      if (!caller.is_open()) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;  // the caller has gone again
+        if (errno != EAGAIN) {
+          // Out of descriptors, or of memory for connections.
+          make_room();
+          rests_ = deadline_in(std::chrono::milliseconds(100));
+        }
+        break;
+      }
+      if (strangers_.size() >= limits_.strangers) make_room();
+      welcome(std::move(caller));
+    }
+  }
+}
+
+void Arrivals::welcome(FileHandle caller) {
+  Stranger stranger{.arrival = {.socket = std::move(caller)},
+                    .challenge = make_challenge(),
+                    .leaves = deadline_in(limits_.patience)};
+  try {
+    stranger.arrival.address = peer_address(stranger.arrival.socket);
+  } catch (const Error&) {
+    return;  // gone again
+  }
+  if (send_at_once(stranger.arrival.socket, stranger.challenge))
+    strangers_.push_back(std::move(stranger));
+}
+
+// The oldest of those who come from the address with the most strangers goes: a machine that
+// floods this one has to do with itself.
+void Arrivals::make_room() {
+  std::map<std::string, size_t> count;
+  for (const Stranger& stranger : strangers_) ++count[stranger.arrival.address];
+  const auto most = std::max_element(
+      count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == count.end()) return;
+  const auto oldest = std::find_if(
+      strangers_.begin(), strangers_.end(),
+      [&](const Stranger& stranger) { return stranger.arrival.address == most->first; });
+  turn_away(*oldest, "was one of too many at once");
+  strangers_.erase(oldest);
+}
+
+Arrivals::State Arrivals::listen_to(Stranger& stranger) {
+  const std::span<std::byte> answer = std::as_writable_bytes(std::span(&stranger.answer, 1));
+  while (stranger.got < answer.size()) {
+    const std::span<std::byte> rest = answer.subspan(stranger.got);
+    const ssize_t got =
+        ::recv(stranger.arrival.socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);
     if (got > 0)
-      guest.got += size_t(got);
+      stranger.got += size_t(got);
     else if (got < 0 && errno == EAGAIN)
-      return milliseconds_until(guest.leaves) > 0 ? State::waiting : State::gone;
+      return milliseconds_until(stranger.leaves) > 0
+                 ? State::waiting
+                 : turn_away(stranger, "did not answer the challenge in time");
     else if (got == 0 || errno != EINTR)
-      return State::gone;
+      return turn_away(stranger, "hung up before it answered the challenge");
   }
-  return State::complete;
+  const Verdict verdict = verdict_on(stranger.answer, stranger.challenge, key_);
+  const bool sent = send_at_once(stranger.arrival.socket, verdict);
+  if (verdict.accepted != 1)
+    return turn_away(stranger, "does not know the job's key (PHX_JOB_KEY)");
+  if (!sent) return turn_away(stranger, "hung up");
+  stranger.arrival.rank = stranger.answer.rank;
+  return State::known;
+}
+
+Arrivals::State Arrivals::turn_away(const Stranger& stranger, const std::string& why) {
+  ++turned_away_;
+  latest_ = str_cat("from ", stranger.arrival.address, ", which ", why);
+  if (milliseconds_until(next_line_) == 0) say_turned_away();
+  return State::gone;
+}
+
+void Arrivals::say_turned_away() {
+  log_warning(turned_away_ == 1 ? str_cat(what_, " on port ", listener_.port,
+                                          " turned away a connection ", latest_)
+                                : str_cat(what_, " on port ", listener_.port, " turned away ",
+                                          turned_away_, " connections, the latest ", latest_));
+  turned_away_ = 0;
+  next_line_ = deadline_in(limits_.between_lines);
 }
 
 }  // namespace phx

@@ -1,49 +1,76 @@
-// Who connects to a listener, and says who it is. A connection that sends nothing, or something
-// else (a port scanner, a health check), holds nobody up: all of them are waited for at once.
+// Who connects to a listener, and shows that it knows the job's key. Until then a connection is a
+// stranger's: not more than an answer of fixed size is read from it, for a few seconds, and there
+// are never more than a few hundred. All of them are served at once, so none holds up another.
+// Strangers that were turned away are told in the log, a line every few seconds at most.
 #pragma once
 
+#include <poll.h>
+
 #include <cstdint>
+#include <list>
 #include <optional>
 #include <vector>
 
+#include "comm/handshake.h"
 #include "comm/socket.h"
 
 namespace phx {
 
-// The first thing that a rank sends on a new connection.
-struct Hello {
-  uint64_t token = 0;  // of this world
-  int64_t rank = 0;
-};
-
 class Arrivals {
  public:
-  // A rank sends its hello right after it has connected; one that has not said all of it within
-  // `patience` is dropped.
-  explicit Arrivals(const Listener& listener,
-                    std::chrono::milliseconds patience = std::chrono::seconds(5))
-      : listener_(listener), patience_(patience) {}
+  struct Limits {
+    std::chrono::milliseconds patience = std::chrono::seconds(5);  // for the whole answer
+    size_t strangers = 256;                                        // at once
+    std::chrono::milliseconds between_lines = std::chrono::seconds(5);
+  };
+  // `what` is for the log: "the TCP store".
+  Arrivals(Listener listener, JobKey key, std::string what, const Limits& limits);
+  Arrivals(Listener listener, JobKey key, std::string what);
+  ~Arrivals();  // nobody can connect from here on
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
 
   struct Arrival {
     FileHandle socket;
-    Hello hello;
+    int rank = -1;        // as the caller says, who knows the key
+    std::string address;  // from which it called
   };
-  // The next whose hello is complete, whatever it says; nothing after the deadline.
+  // The next who knows the key; nothing after the deadline.
   std::optional<Arrival> next(Deadline deadline);
 
+  // The same for a caller with a poll() of its own: what to wait for and until when, and who has
+  // come since the last look.
+  void watch(std::vector<pollfd>& entries, Deadline& until) const;
+  std::vector<Arrival> look();
+
+  int port() const { return listener_.port; }
+
  private:
-  struct Guest {
+  struct Stranger {
     Arrival arrival;
+    handshake::Challenge challenge;
+    handshake::Answer answer;
     size_t got = 0;
     Deadline leaves;  // if it has not said everything by then
   };
-  enum class State { waiting, complete, gone };
-  void wait(Deadline deadline) const;
-  static State listen_to(Guest& guest);
+  enum class State { waiting, known, gone };
+  void accept_all();
+  void welcome(FileHandle caller);
+  void make_room();
+  State listen_to(Stranger& stranger);
+  State turn_away(const Stranger& stranger, const std::string& why);
+  void say_turned_away();
 
-  const Listener& listener_;
-  std::chrono::milliseconds patience_;
-  std::vector<Guest> guests_;
+  Listener listener_;
+  const JobKey key_;
+  const std::string what_;
+  const Limits limits_;
+  std::list<Stranger> strangers_;  // in the order of their coming
+  Deadline rests_;                 // while the system has no room for another connection
+
+  int64_t turned_away_ = 0;  // since the last line
+  std::string latest_;
+  Deadline next_line_;
 };
 
 }  // namespace phx

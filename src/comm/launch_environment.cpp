@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "comm/socket.h"
 
 namespace phx {
 
@@ -50,9 +51,15 @@ int port_of_job(const std::string& job) {
   return 20000 + int(hash % 12000);  // below the range from which Linux gives out ports
 }
 
+// "[fd00::1]" -> "fd00::1"
+std::string without_brackets(const std::string& host) {
+  const bool has = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return has ? host.substr(1, host.size() - 2) : host;
+}
+
 void find_store(const Reader& read, LaunchEnvironment& found, const std::string& job,
                 const std::string& host) {
-  found.store_host = read.text("MASTER_ADDR").value_or(host);
+  found.store_host = without_brackets(read.text("MASTER_ADDR").value_or(host));
   if (const auto port = read.number("PHX_STORE_PORT"))
     found.store_port = *port;
   else if (const auto master = read.number("MASTER_PORT"))
@@ -68,8 +75,16 @@ LaunchEnvironment from_torchrun(const Reader& read) {
   found.launcher = read.text("PHX_LAUNCHER").value_or("torchrun");
   found.rank = read.needed("RANK", "WORLD_SIZE");
   found.size = read.needed("WORLD_SIZE", "RANK");
-  found.local_rank = read.number("LOCAL_RANK").value_or(found.rank);
-  found.local_size = read.number("LOCAL_WORLD_SIZE").value_or(found.size);
+  const auto local_rank = read.number("LOCAL_RANK"), local_size = read.number("LOCAL_WORLD_SIZE");
+  found.local_rank = local_rank.value_or(found.rank);
+  found.local_size = local_size.value_or(found.size);
+  // Variables that were set by hand may say less: then only an address that no other machine can
+  // reach says that all ranks are here.
+  found.one_machine =
+      local_size ? *local_size == found.size : is_loopback(read.text("MASTER_ADDR").value_or(""));
+  found.with_rank_zero = local_rank && *local_rank == found.rank;
+  found.numbered_in_turn = local_size.has_value();
+  found.job = read.text("TORCHELASTIC_RUN_ID").value_or("");
   PHX_CHECK(found.size <= 1 || read.text("MASTER_ADDR"), "WORLD_SIZE=", found.size,
             " is in the environment, but MASTER_ADDR is not: it names the machine of rank 0");
   find_store(read, found, "phalanx", "127.0.0.1");
@@ -87,6 +102,10 @@ LaunchEnvironment from_mpirun(const Reader& read) {
   const auto job = read.text("PMIX_NAMESPACE");
   find_store(read, found, job.value_or("mpirun"),
              found.local_size == found.size ? "127.0.0.1" : "");
+  found.one_machine = found.local_size == found.size;
+  found.with_rank_zero = found.local_rank == found.rank;
+  found.numbered_in_turn = false;  // --map-by may say otherwise
+  found.job = job.value_or("");
   return found;
 }
 
@@ -98,9 +117,13 @@ LaunchEnvironment from_srun(const Reader& read) {
   found.local_rank = read.number("SLURM_LOCALID").value_or(found.rank);
   found.local_size = found.size / std::max(read.number("SLURM_STEP_NUM_NODES").value_or(1), 1);
   const auto hosts = read.text("SLURM_STEP_NODELIST");
-  find_store(read, found,
-             read.text("SLURM_JOB_ID").value_or("") + "." + read.text("SLURM_STEP_ID").value_or(""),
-             hosts ? first_host(*hosts) : "127.0.0.1");
+  found.job =
+      read.text("SLURM_JOB_ID").value_or("") + "." + read.text("SLURM_STEP_ID").value_or("");
+  find_store(read, found, found.job, hosts ? first_host(*hosts) : "127.0.0.1");
+  found.one_machine = found.local_size == found.size;
+  // Of the ranks on a machine the lowest is local rank 0: only beside rank 0 are the two the same.
+  found.with_rank_zero = found.local_rank == found.rank && read.number("SLURM_LOCALID").has_value();
+  found.numbered_in_turn = false;  // --distribution may say otherwise
   return found;
 }
 
@@ -130,6 +153,9 @@ std::optional<LaunchEnvironment> launch_environment(const Variable& variable) {
     found = from_srun(read);
   else
     return std::nullopt;
+  found.interface = read.text("PHX_INTERFACE").value_or("");
+  found.mesh_port = read.number("PHX_MESH_PORT").value_or(0);
+  found.job_key = read.text("PHX_JOB_KEY").value_or("");
   PHX_CHECK(found.size > 0 && found.rank < found.size, found.launcher, " says that this is rank ",
             found.rank, " of ", found.size);
   return found;

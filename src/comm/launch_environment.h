@@ -20,6 +20,14 @@ struct LaunchEnvironment {
   std::string store_host = "127.0.0.1";
   int store_port = 0;
 
+  bool one_machine = true;       // all ranks are here: nothing listens to other machines
+  bool with_rank_zero = true;    // this rank is known to be on rank 0's machine
+  bool numbered_in_turn = true;  // ranks 0 .. local_size - 1 on the first machine, and so on
+  std::string interface;         // PHX_INTERFACE: on which to talk to other machines; empty: any
+  int mesh_port = 0;             // PHX_MESH_PORT of local rank 0, and up from there; 0: any
+  std::string job_key;           // PHX_JOB_KEY: the secret of this job; may be empty on one machine
+  std::string job;               // its name for the launcher; tells apart jobs with the same key
+
   bool under_mpirun() const { return launcher == "mpirun"; }
 };
 

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "comm/job_key.h"
 #include "comm/process_ledgers.h"
 #include "comm/socket.h"
 
@@ -44,6 +45,9 @@ class SignalQueue {
     sigset_t wanted;
     sigemptyset(&wanted);
     for (int signal : {SIGTERM, SIGINT, SIGUSR1, SIGCHLD}) sigaddset(&wanted, signal);
+    struct sigaction hang_up = {};
+    ::sigaction(SIGHUP, nullptr, &hang_up);
+    if (hang_up.sa_handler != SIG_IGN) sigaddset(&wanted, SIGHUP);  // not under nohup
     ::pthread_sigmask(SIG_BLOCK, &wanted, &before_);
     queue_ = FileHandle(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
     PHX_CHECK(queue_.is_open(), "signalfd failed: ", system_text(errno));
@@ -94,17 +98,18 @@ class LedgerFolder {
 int free_port() { return listen_on(0).port; }
 
 std::vector<std::string> environment_of(const LocalRanks& ranks, int port, int local_rank,
-                                        const Path& ledgers) {
+                                        const Path& ledgers, const std::string& made_key) {
   std::vector<std::string> variables;
-  const std::vector<std::string> ours = {
-      str_cat("RANK=", ranks.first_rank + local_rank),
-      str_cat("WORLD_SIZE=", ranks.world_size),
-      str_cat("LOCAL_RANK=", local_rank),
-      str_cat("LOCAL_WORLD_SIZE=", ranks.count),
-      str_cat("MASTER_ADDR=", ranks.master_host),
-      str_cat("MASTER_PORT=", port),
-      str_cat("PHX_STORE_PORT=", port),  // nobody else sits on it
-      "PHX_LAUNCHER=phalanx launch"};
+  std::vector<std::string> ours = {str_cat("RANK=", ranks.first_rank + local_rank),
+                                   str_cat("WORLD_SIZE=", ranks.world_size),
+                                   str_cat("LOCAL_RANK=", local_rank),
+                                   str_cat("LOCAL_WORLD_SIZE=", ranks.count),
+                                   str_cat("MASTER_ADDR=", ranks.master_host),
+                                   str_cat("MASTER_PORT=", port),
+                                   str_cat("PHX_STORE_PORT=", port),  // nobody else sits on it
+                                   "PHX_LAUNCHER=phalanx launch"};
+  ours.insert(ours.end(), ranks.variables.begin(), ranks.variables.end());
+  if (!made_key.empty()) ours.push_back(str_cat("PHX_JOB_KEY=", made_key));
   const auto name_of = [](std::string_view v) { return v.substr(0, v.find('=') + 1); };
   for (char** variable = environ; *variable != nullptr; ++variable) {
     bool replaced = false;
@@ -203,8 +208,13 @@ class Supervisor {
 
   LocalRanksResult run() {
     const int port = ranks_.port != 0 ? ranks_.port : free_port();
+    const char* given = ::getenv("PHX_JOB_KEY");
+    const bool has_key = given != nullptr && *given != '\0';
+    const bool all_here = ranks_.count == ranks_.world_size;
+    const std::string key = all_here && !has_key ? make_job_key() : "";
     for (int r = 0; r < ranks_.count; ++r)
-      processes_.push_back(start(ranks_.command, environment_of(ranks_, port, r, ledgers_.path()),
+      processes_.push_back(start(ranks_.command,
+                                 environment_of(ranks_, port, r, ledgers_.path(), key),
                                  ranks_.first_rank + r, signals_.before()));
     while (any_running()) {
       step();

@@ -18,6 +18,9 @@ struct LocalRanks {
   int world_size = 1;
   std::string master_host = "127.0.0.1";
   int port = 0;  // of the TCP store; 0: any that is free here
+  // More variables for every rank, "NAME=value". The job's key is one of the launcher's own, or, if
+  // all ranks are here and there is none, one that is made for them.
+  std::vector<std::string> variables;
   // How long the others may take to end by themselves when one has failed, and then after SIGTERM.
   std::chrono::milliseconds patience = std::chrono::seconds(3);
   std::chrono::milliseconds grace = std::chrono::seconds(20);
@@ -39,8 +42,9 @@ struct LocalRanksResult {
   bool stopped = false;                  // a rank ended with `stopped_code`
 };
 
-// Returns when all have ended. SIGTERM, SIGINT and SIGUSR1 that reach this process meanwhile are
-// passed on to every rank; an exit code of `stopped_code` then is no failure.
+// Returns when all have ended. SIGTERM, SIGINT, SIGUSR1 and SIGHUP (unless it is ignored, as under
+// nohup) that reach this process meanwhile are passed on to every rank; an exit code of
+// `stopped_code` then is no failure.
 LocalRanksResult run_local_ranks(const LocalRanks& ranks, int stopped_code, const OnLine& on_line);
 
 }  // namespace phx

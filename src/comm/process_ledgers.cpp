@@ -67,8 +67,9 @@ Path ProcessLedgers::file_of(int world_rank) const {
   return folder_ / str_cat("rank-", world_rank, ".ledger");
 }
 
-// Launchers give the ranks of a machine one after the other.
 bool ProcessLedgers::same_machine(int world_rank) const {
+  if (environment_.one_machine) return true;
+  if (!environment_.numbered_in_turn) return world_rank == environment_.rank;
   const int first = environment_.rank - environment_.local_rank;
   return world_rank >= first && world_rank < first + environment_.local_size;
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -36,27 +37,23 @@ bool wait_for(const FileHandle& socket, short events, Deadline deadline) {
   }
 }
 
-FileHandle listening_socket(int family, int port) {
-  FileHandle handle(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+FileHandle listening_socket(const addrinfo& at, int port) {
+  FileHandle handle(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!handle.is_open()) return {};
   enable(handle, SOL_SOCKET, SO_REUSEADDR);
-  int status;
-  if (family == AF_INET6) {
-    const int off = 0;  // IPv4 comes in here as well
-    (void)::setsockopt(handle.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    sockaddr_in6 address{};
-    address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
-    address.sin6_port = htons(uint16_t(port));
-    status = ::bind(handle.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  sockaddr_storage address{};
+  std::memcpy(&address, at.ai_addr, at.ai_addrlen);
+  if (at.ai_family == AF_INET6) {
+    auto& six = reinterpret_cast<sockaddr_in6&>(address);
+    const bool everywhere = IN6_IS_ADDR_UNSPECIFIED(&six.sin6_addr);
+    const int only = everywhere ? 0 : 1;  // IPv4 comes in here as well
+    (void)::setsockopt(handle.get(), IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+    six.sin6_port = htons(uint16_t(port));
   } else {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.sin_port = htons(uint16_t(port));
-    status = ::bind(handle.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(uint16_t(port));
   }
-  if (status != 0 || ::listen(handle.get(), 1024) != 0) {
+  if (::bind(handle.get(), reinterpret_cast<sockaddr*>(&address), at.ai_addrlen) != 0 ||
+      ::listen(handle.get(), 1024) != 0) {
     const int error = errno;
     handle = {};
     errno = error;
@@ -64,14 +61,23 @@ FileHandle listening_socket(int family, int port) {
   return handle;
 }
 
+int port_of(const FileHandle& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  PHX_CHECK(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0,
+            "getsockname failed: ", system_text(errno));
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-Addresses resolve(const std::string& host, int port) {
+Addresses resolve(const std::string& host, int port, std::string& why) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  PHX_CHECK(status == 0, "the address ", host, " is not known: ", ::gai_strerror(status));
-  return {found, ::freeaddrinfo};
+  if (status != 0) why = str_cat("the address ", host, " is not known: ", ::gai_strerror(status));
+  return {status == 0 ? found : nullptr, ::freeaddrinfo};
 }
 
 // One try; a closed handle and errno if it fails.
@@ -112,54 +118,60 @@ int milliseconds_until(Deadline deadline) {
   return int(std::clamp<int64_t>(left.count(), 0, INT_MAX));
 }
 
-Listener listen_on(int port) {
-  FileHandle handle = listening_socket(AF_INET6, port);
-  if (!handle.is_open() && errno != EADDRINUSE && errno != EACCES)
-    handle = listening_socket(AF_INET, port);  // a machine without IPv6
-  PHX_CHECK(handle.is_open(), "cannot listen on port ", port, ": ", system_text(errno),
-            errno == EADDRINUSE ? "\n  hint: another run may use it; set PHX_STORE_PORT or "
-                                  "MASTER_PORT to a free one"
-                                : "");
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  PHX_CHECK(::getsockname(handle.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0,
-            "getsockname failed: ", system_text(errno));
-  const uint16_t at = address.ss_family == AF_INET6
-                          ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                          : reinterpret_cast<sockaddr_in&>(address).sin_port;
-  return {std::move(handle), ntohs(at)};
+Listener listen_on(int port, const Hosts& addresses) {
+  Listener listener{.sockets = {}, .port = port};
+  for (const std::string& text : addresses.empty() ? Hosts{"::", "0.0.0.0"} : addresses) {
+    std::string why;
+    const Addresses at = resolve(text, 0, why);
+    PHX_CHECK(at != nullptr, why);
+    FileHandle handle = listening_socket(*at, listener.port);
+    const int error = errno;
+    // A machine without IPv6 listens on 0.0.0.0; one with it hears IPv4 on :: too.
+    if (!handle.is_open() && addresses.empty() && text == "::" && error != EADDRINUSE &&
+        error != EACCES)
+      continue;
+    PHX_CHECK(handle.is_open(), "cannot listen on port ", listener.port,
+              addresses.empty() ? "" : str_cat(" of ", text), ": ", system_text(error),
+              error == EADDRINUSE ? "\n  hint: another run may use it; choose a free one with "
+                                    "--master-port, MASTER_PORT or PHX_STORE_PORT"
+                                  : "");
+    if (listener.port == 0) listener.port = port_of(handle);
+    listener.sockets.push_back(std::move(handle));
+    if (addresses.empty()) break;
+  }
+  return listener;
+}
+
+Reached try_to_reach(const Hosts& hosts, int port, Deadline deadline) {
+  Reached reached{.socket = {}, .why = "it has no address", .unknown_name = true};
+  for (const std::string& host : hosts) {
+    const Addresses addresses = resolve(host, port, reached.why);
+    for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next) {
+      reached.unknown_name = false;
+      reached.socket = try_connect(*to, deadline);
+      if (reached.socket.is_open()) return reached;
+      reached.why = str_cat(endpoint(host, port), " does not answer: ", system_text(errno));
+    }
+  }
+  return reached;
 }
 
 FileHandle connect_to(const std::string& host, int port, Deadline deadline) {
-  const Addresses addresses = resolve(host, port);
   auto pause = std::chrono::milliseconds(5);
   while (true) {
-    for (const addrinfo* to = addresses.get(); to != nullptr; to = to->ai_next) {
-      FileHandle handle = try_connect(*to, deadline);
-      if (handle.is_open()) return handle;
-    }
-    const int error = errno;
-    if (milliseconds_until(deadline) == 0)
-      throw Stalled(str_cat(host, ":", port, " does not answer: ", system_text(error)));
+    Reached reached = try_to_reach({host}, port, deadline);
+    if (reached.socket.is_open()) return std::move(reached.socket);
+    if (milliseconds_until(deadline) == 0) throw Stalled(reached.why);
     std::this_thread::sleep_for(std::min<std::chrono::steady_clock::duration>(
         pause, deadline - std::chrono::steady_clock::now()));
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
   }
 }
 
-FileHandle accept_from(const Listener& listener, Deadline deadline) {
-  while (wait_for(listener.socket, POLLIN, deadline)) {
-    FileHandle handle(
-        ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (handle.is_open()) {
-      set_no_delay(handle);
-      return handle;
-    }
-    // The caller may have gone again meanwhile; anything else is ours.
-    PHX_CHECK(errno == EINTR || errno == ECONNABORTED || errno == EAGAIN, "accept on port ",
-              listener.port, " failed: ", system_text(errno));
-  }
-  return {};
+FileHandle accept_from(const FileHandle& listening) {
+  FileHandle handle(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (handle.is_open()) set_no_delay(handle);
+  return handle;
 }
 
 void send_all(const FileHandle& socket, std::span<const std::byte> bytes, Deadline deadline,
@@ -172,7 +184,7 @@ void send_all(const FileHandle& socket, std::span<const std::byte> bytes, Deadli
     } else if (errno == EAGAIN) {
       if (!wait_for(socket, POLLOUT, deadline)) throw Stalled(str_cat(who, " does not read"));
     } else if (errno != EINTR) {
-      throw_error(str_cat("the connection to ", who, " ended: ", system_text(errno)));
+      throw ConnectionEnded(str_cat("the connection to ", who, " ended: ", system_text(errno)));
     }
   }
 }
@@ -184,26 +196,67 @@ void receive_all(const FileHandle& socket, std::span<std::byte> room, Deadline d
     if (got > 0) {
       room = room.subspan(size_t(got));
     } else if (got == 0) {
-      throw_error(str_cat("the connection to ", who, " ended"));
+      throw ConnectionEnded(str_cat("the connection to ", who, " ended"));
     } else if (errno == EAGAIN) {
       if (!wait_for(socket, POLLIN, deadline)) throw Stalled(str_cat(who, " does not answer"));
     } else if (errno != EINTR) {
-      throw_error(str_cat("the connection to ", who, " ended: ", system_text(errno)));
+      throw ConnectionEnded(str_cat("the connection to ", who, " ended: ", system_text(errno)));
     }
   }
 }
 
-std::string own_address(const FileHandle& socket) {
+namespace {
+
+using NameOf = int (*)(int, sockaddr*, socklen_t*);
+std::string address_text(const FileHandle& socket, NameOf name_of) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   char text[NI_MAXHOST];
-  PHX_CHECK(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
+  PHX_CHECK(name_of(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0 &&
                 ::getnameinfo(reinterpret_cast<sockaddr*>(&address), length, text, sizeof text,
                               nullptr, 0, NI_NUMERICHOST) == 0,
             "the address of a connection cannot be read: ", system_text(errno));
   const std::string name = text;
   const std::string mapped = "::ffff:";  // IPv4 through a socket for both
   return name.starts_with(mapped) ? name.substr(mapped.size()) : name;
+}
+
+}  // namespace
+
+std::string own_address(const FileHandle& socket) { return address_text(socket, ::getsockname); }
+std::string peer_address(const FileHandle& socket) { return address_text(socket, ::getpeername); }
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
+std::string endpoint(const std::string& host, int port) {
+  const bool six = host.find(':') != std::string::npos;
+  return six ? str_cat("[", host, "]:", port) : str_cat(host, ":", port);
+}
+std::string endpoint(const Hosts& hosts, int port) {
+  return endpoint(hosts.empty() ? "?" : hosts.front(), port);
+}
+
+void watch_over(const FileHandle& socket, std::chrono::seconds limit) {
+  enable(socket, SOL_SOCKET, SO_KEEPALIVE);
+  const auto set = [&](int option, int64_t value) {
+    const int number = int(std::max<int64_t>(value, 1));
+    (void)::setsockopt(socket.get(), IPPROTO_TCP, option, &number, sizeof number);
+  };
+  set(TCP_KEEPIDLE, limit.count() / 4);   // seconds of silence before the first question
+  set(TCP_KEEPINTVL, limit.count() / 8);  // between questions
+  set(TCP_KEEPCNT, 6);                    // that stay without an answer
+}
+
+bool is_unanswered(const FileHandle& socket, std::chrono::seconds limit) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  // A peer that lives answers a question at the latest after a quarter of the limit. One that only
+  // does not read answers too: then nothing is unacknowledged, and no question is open.
+  const bool open = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
+  return open && std::chrono::milliseconds(info.tcpi_last_ack_recv) >= limit;
 }
 
 void set_nonblocking(const FileHandle& socket) {

@@ -10,17 +10,33 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <random>
+#include <future>
 #include <sstream>
 #include <utility>
 
-#include "comm/arrivals.h"
+#include "comm/handshake.h"
+#include "comm/network.h"
+#include "comm/rank_list.h"
+#include "comm/rendezvous.h"
+#include "comm/wait_report.h"
 
 namespace phx {
 
 namespace {
 
 constexpr size_t kMostAtOnce = 8 << 20;  // of one connection, before the others get their turn
+constexpr auto kReportEvery = std::chrono::seconds(5);
+constexpr auto kLookAtLinks = std::chrono::seconds(1);
+
+std::string connection_closed(int error_number) {
+  return str_cat("its connection closed",
+                 error_number == 0 ? "" : str_cat(" (", system_text(error_number), ")"));
+}
+
+std::string unanswered_text(std::chrono::seconds limit) {
+  return str_cat("nothing came back from it for ", limit.count(),
+                 " s, not even an acknowledgement: its machine or the network is down");
+}
 
 }  // namespace
 
@@ -33,43 +49,117 @@ SocketMesh::SocketMesh(const LaunchEnvironment& environment, TcpStore& store,
       peers_(environment.size),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   PHX_CHECK(wake_.is_open(), "eventfd failed: ", system_text(errno));
-  connect_all(store);
+  connect_all(environment, store);
   helper_ = std::thread([this] { run_helper(); });
 }
 
-// Each rank listens, connects to those below it, and waits for those above.
-void SocketMesh::connect_all(TcpStore& store) {
+// Where a rank listens, as it says in the store: its port, its machine, and its addresses. A rank
+// beside rank 0 gives no address: the others know how they reached that machine.
+struct SocketMesh::Entry {
+  int port = 0;
+  std::string machine;
+  Hosts hosts;
+
+  std::string text() const {
+    std::string result = str_cat(port, " ", machine);
+    for (const std::string& host : hosts) result += " " + host;
+    return result;
+  }
+  static Entry read(const std::string& text) {
+    std::istringstream in(text);
+    Entry entry;
+    in >> entry.port >> entry.machine;
+    for (std::string host; in >> host;) entry.hosts.push_back(host);
+    return entry;
+  }
+};
+
+// Each rank listens, connects to those below it, and at the same time waits for those above. The
+// key of these connections is the job's with something that only this world's store knows.
+void SocketMesh::connect_all(const LaunchEnvironment& environment, TcpStore& store) {
   const Deadline deadline = deadline_in(timeout_);
-  const Listener listener = listen_on(0);
-  if (rank_ == 0) store.set("mesh/token", std::to_string(std::random_device()()));
-  store.set(str_cat("mesh/address/", rank_), str_cat(store.own_address(), " ", listener.port));
-  const uint64_t token = std::stoull(store.get("mesh/token"));
-  for (int r = 0; r < rank_; ++r) {
-    std::istringstream address(store.get(str_cat("mesh/address/", r)));
-    std::string host;
-    int port = 0;
-    address >> host >> port;
-    peers_[r].socket = connect_to(host, port, deadline);
-    const Hello hello{token, rank_};
-    send_all(peers_[r].socket, std::as_bytes(std::span(&hello, 1)), deadline, str_cat("rank ", r));
-  }
-  Arrivals arrivals(listener);
-  for (int missing = size_ - 1 - rank_; missing > 0;) {
-    auto arrival = arrivals.next(deadline);
-    if (!arrival) {
-      std::string names;
-      for (int r = rank_ + 1; r < size_; ++r)
-        if (!peers_[r].socket.is_open()) names += str_cat(names.empty() ? "" : ", ", r);
-      throw_error(str_cat("of the ranks above ", rank_, " these did not connect within ",
-                          std::chrono::duration<double>(timeout_).count(), " s: ", names));
+  const Hosts listens_on = addresses_to_listen_on(environment);
+  Listener listener = listen_on(
+      environment.mesh_port == 0 ? 0 : environment.mesh_port + environment.local_rank, listens_on);
+  const std::string own = store.own_address();
+  Entry entry{.port = listener.port, .machine = host_name(), .hosts = listens_on};
+  if (environment.one_machine || listens_on.empty())
+    entry.hosts = is_loopback(own) ? Hosts{} : Hosts{own};
+  if (rank_ == 0) store.set("mesh/token", make_job_key());
+  store.set(str_cat("mesh/address/", rank_), entry.text());
+  const JobKey key = store.key().with("mesh " + store.get("mesh/token"));
+  Arrivals arrivals(std::move(listener), key, str_cat("rank ", rank_));
+
+  std::atomic<bool> stop = false;
+  auto above =
+      std::async(std::launch::async, [&] { return wait_for_above(arrivals, deadline, stop); });
+  std::vector<Entry> entries(size_);
+  try {
+    // Those above call; on several machines their names are for messages.
+    for (int r = 0; r < (environment.one_machine ? rank_ : size_); ++r) {
+      if (r == rank_) continue;
+      entries[r] = Entry::read(store.get(str_cat("mesh/address/", r)));
+      if (entries[r].hosts.empty()) entries[r].hosts = {store.address_of_rank_zero()};
+      if (!environment.one_machine)
+        peers_[r].where = str_cat(" on ", entries[r].machine, " (", entries[r].hosts[0], ")");
     }
-    const Hello& hello = arrival->hello;
-    const bool known = hello.token == token && hello.rank > rank_ && hello.rank < size_;
-    if (!known || peers_[hello.rank].socket.is_open()) continue;  // somebody who only looked in
-    peers_[hello.rank].socket = std::move(arrival->socket);
-    --missing;
+    connect_below(entries, key, deadline);
+  } catch (...) {
+    stop = true;
+    throw;
   }
+  const std::string missing = above.get();
+  PHX_CHECK(missing.empty(), missing);
+  for (Peer& peer : peers_)
+    if (peer.socket.is_open()) watch_over(peer.socket, silence_limit(timeout_));
   peers_[rank_].closed = true;
+}
+
+void SocketMesh::connect_below(const std::vector<Entry>& entries, const JobKey& key,
+                               Deadline deadline) {
+  WaitReport report(kReportEvery, timeout_);
+  for (int r = 0; r < rank_; ++r) {
+    const std::string who = str_cat("rank ", r, peers_[r].where);
+    try {
+      peers_[r].socket = call({.what = who,
+                               .hosts = entries[r].hosts,
+                               .port = entries[r].port,
+                               .key = key,
+                               .own_rank = rank_},
+                              deadline, [&](const std::string& why) {
+                                report.say(str_cat("rank ", rank_, " waits for ", who, ": ", why));
+                              });
+    } catch (const Stalled& stalled) {
+      throw_error(str_cat("rank ", rank_, " cannot connect to ", who, " within ",
+                          std::chrono::duration<double>(timeout_).count(), " s: ", stalled.what(),
+                          "\n  hint: a firewall may close the port (PHX_MESH_PORT chooses which "
+                          "are used), or --interface names the network that machines share"));
+    }
+  }
+}
+
+// Returns what is wrong, if somebody did not come.
+std::string SocketMesh::wait_for_above(Arrivals& arrivals, Deadline deadline,
+                                       const std::atomic<bool>& stop) {
+  constexpr auto kLook = std::chrono::milliseconds(200);
+  WaitReport report(kReportEvery, timeout_);
+  std::vector<int> missing;
+  for (int r = rank_ + 1; r < size_; ++r) missing.push_back(r);
+  while (!missing.empty() && !stop) {
+    auto arrival = arrivals.next(std::min(deadline, deadline_in(kLook)));
+    if (arrival) {
+      const auto at = std::find(missing.begin(), missing.end(), arrival->rank);
+      if (at == missing.end()) continue;  // a rank that calls again after it gave up once
+      peers_[arrival->rank].socket = std::move(arrival->socket);
+      missing.erase(at);
+    } else if (milliseconds_until(deadline) == 0) {
+      return str_cat("of the ranks above ", rank_, " these did not connect within ",
+                     std::chrono::duration<double>(timeout_).count(), " s: ", rank_list(missing));
+    } else {
+      report.say(str_cat("rank ", rank_, " waits for connections of ", rank_list(missing)));
+    }
+  }
+  return "";
 }
 
 SocketMesh::~SocketMesh() {
@@ -179,7 +269,8 @@ void SocketMesh::finish_call() {
     if (milliseconds_until(deadline) == 0)
       throw Stalled(
           str_cat("nothing came for ", std::chrono::duration<double>(timeout_).count(), " s"));
-    progress(deadline);
+    progress(std::min(deadline, deadline_in(kLookAtLinks)));
+    lose_unanswered();
   }
 }
 
@@ -297,7 +388,7 @@ void SocketMesh::write(int rank) {
       // What the peer said last may still lie here, and says more than "broken pipe".
       const int error = errno;
       read(rank);
-      if (!peer.closed) lose(rank, error);
+      if (!peer.closed) lose(rank, connection_closed(error));
       return;
     }
     frame.sent += size_t(sent);
@@ -320,10 +411,13 @@ void SocketMesh::read(int rank) {
     const ssize_t got = ::recv(peer.socket.get(), to, room, MSG_DONTWAIT);
     if (got < 0) {
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) lose(rank, errno);
+      if (errno == ETIMEDOUT)
+        lose(rank, unanswered_text(silence_limit(timeout_)));
+      else if (errno != EAGAIN)
+        lose(rank, connection_closed(errno));
       return;
     }
-    if (got == 0) return lose(rank, 0);
+    if (got == 0) return lose(rank, connection_closed(0));
     total += size_t(got);
     (header ? in.header_got : in.body_got) += size_t(got);
     if (header && in.header_got == sizeof in.header) begin_body(rank);
@@ -369,13 +463,18 @@ void SocketMesh::end_frame(int rank) {
 
 // --- the end, good or bad
 
-void SocketMesh::lose(int rank, int error_number) {
+void SocketMesh::lose(int rank, const std::string& how) {
   Peer& peer = peers_[rank];
   peer.closed = true;
-  if (!peer.left)
-    note_failure(rank,
-                 str_cat("rank ", rank, " died: its connection closed",
-                         error_number == 0 ? "" : str_cat(" (", system_text(error_number), ")")));
+  if (!peer.left) note_failure(rank, str_cat("rank ", rank, peer.where, " died: ", how));
+}
+
+// A machine that lost its power or its network says nothing: its silence does.
+void SocketMesh::lose_unanswered() {
+  const std::chrono::seconds limit = silence_limit(timeout_);
+  for (int r = 0; r < size_; ++r)
+    if (!peers_[r].closed && is_unanswered(peers_[r].socket, limit))
+      lose(r, unanswered_text(limit));
 }
 
 void SocketMesh::note_failure(int rank, const std::string& why) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/arrivals.h"
 #include "comm/byte_transport.h"
 #include "comm/launch_environment.h"
 #include "comm/socket.h"
@@ -88,6 +89,7 @@ class SocketMesh {
     FileHandle socket;
     std::deque<Outgoing> out;
     Incoming in;
+    std::string where;    // it runs: " on node7 (10.0.0.7)"; nothing if that is this machine
     bool left = false;    // said goodbye
     bool closed = false;  // the connection has ended
   };
@@ -101,7 +103,10 @@ class SocketMesh {
     ByteRoom room;
   };
 
-  void connect_all(TcpStore& store);
+  struct Entry;  // of the store: where a rank listens
+  void connect_all(const LaunchEnvironment& environment, TcpStore& store);
+  void connect_below(const std::vector<Entry>& entries, const JobKey& key, Deadline deadline);
+  std::string wait_for_above(Arrivals& arrivals, Deadline deadline, const std::atomic<bool>& stop);
   std::unique_lock<std::mutex> take_over();
   void hand_over(std::unique_lock<std::mutex> lock);
   void run_helper();
@@ -118,7 +123,8 @@ class SocketMesh {
   void end_frame(int rank);
   void take_kept(const Channel& channel, int rank);
   bool fits(int rank, const Wanted& wanted, uint64_t sequence, size_t bytes);
-  void lose(int rank, int error_number);
+  void lose(int rank, const std::string& how);
+  void lose_unanswered();
   void note_failure(int rank, const std::string& why);
   void throw_if_failed() const;
   bool has_output() const;

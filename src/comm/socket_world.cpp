@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/process_ledgers.h"
+#include "comm/rendezvous.h"
 #include "comm/socket_mesh.h"
 #include "comm/transport_communicator.h"
 
@@ -61,11 +62,7 @@ class SocketWorld : public World {
  public:
   SocketWorld(const LaunchEnvironment& environment, const WorldOptions& options)
       : environment_(environment), ledgers_(std::make_shared<ProcessLedgers>(environment)) {
-    TcpStore store({.host = environment.store_host,
-                    .port = environment.store_port,
-                    .rank = environment.rank,
-                    .size = environment.size,
-                    .timeout = options.timeout});
+    TcpStore store(store_options(environment, options.timeout));
     mesh_ = std::make_shared<SocketMesh>(environment, store, options.timeout,
                                          [ledgers = ledgers_] { ledgers->note_first_failure(); });
   }

@@ -1,10 +1,14 @@
 #include "comm/tcp_store.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
 #include "comm/byte_transport.h"
+#include "comm/handshake.h"
+#include "comm/network.h"
 #include "comm/tcp_store_server.h"
+#include "comm/wait_report.h"
 
 namespace phx {
 
@@ -19,43 +23,75 @@ std::string text_of(const T& value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
+double seconds_of(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
 }  // namespace
 
 TcpStore::TcpStore(const TcpStoreOptions& options) : options_(options) {
-  PHX_CHECK(!options.host.empty(),
+  PHX_CHECK(!options.hosts.empty() && !options.hosts.front().empty(),
             "the TCP store needs the address of rank 0's machine: set MASTER_ADDR");
-  if (options_.rank == 0) server_ = std::make_unique<TcpStoreServer>(options_.port, options_.size);
+  if (options_.rank == 0) server_ = std::make_unique<TcpStoreServer>(options_);
   arrive();
+  wait_for_all();
 }
 
 void TcpStore::arrive() {
-  const auto seconds = std::chrono::duration<double>(options_.timeout).count();
+  WaitReport report(options_.report_every, options_.timeout);
   try {
-    socket_ = connect_to(options_.rank == 0 ? "127.0.0.1" : options_.host, options_.port,
-                         deadline_in(options_.timeout));
+    socket_ = call({.what = "rank 0's TCP store",
+                    .hosts = options_.hosts,
+                    .port = options_.port,
+                    .key = options_.key.with(store_wire::kPurpose),
+                    .own_rank = options_.rank},
+                   deadline_in(options_.timeout), [&](const std::string& why) {
+                     report.say(str_cat("rank ", options_.rank, " waits for rank 0: ", why));
+                   });
   } catch (const Stalled& stalled) {
-    throw_error(
-        str_cat("rank ", options_.rank, " of ", options_.size, " found no rank 0 within ", seconds,
-                " s: ", stalled.what(),
-                "\n  hint: rank 0 may not have started, or MASTER_ADDR and MASTER_PORT name "
-                "another machine"));
+    throw_error(str_cat("rank ", options_.rank, " of ", options_.size, " found no rank 0 within ",
+                        seconds_of(options_.timeout), " s: ", stalled.what(),
+                        "\n  hint: rank 0 may not have started, a firewall may close the port, or "
+                        "MASTER_ADDR and MASTER_PORT name another machine"));
   }
+  watch_over(socket_, silence_limit(options_.timeout));
   const int32_t who[2] = {options_.rank, options_.size};
-  const Reply welcome = ask(store_wire::hello, "", text_of(who), options_.timeout);
-  PHX_CHECK(welcome.status == ok, "the TCP store at ", options_.host, ":", options_.port,
+  const Reply welcome = ask(store_wire::hello, "", text_of(who) + host_name(), options_.timeout);
+  PHX_CHECK(welcome.status == ok, "the TCP store at ", endpoint(options_.hosts, options_.port),
             " does not take this rank: ", welcome.value,
-            "\n  hint: another run may use the port; set PHX_STORE_PORT or MASTER_PORT");
-  const Reply all = ask(store_wire::get, kArrived, "", options_.timeout);
-  if (all.status == failed) throw_error(all.value);
-  if (all.status == ok) return;
-  const std::string why = str_cat(all.value, " of ", options_.size, " did not arrive at ",
-                                  options_.host, ":", options_.port, " within ", seconds, " s");
-  try {
-    fail(why);  // so that all who are here say the same
-  } catch (const Error&) {
-    // Rank 0 was as impatient, and has gone.
+            "\n  hint: another run may use the port; choose a free one with --master-port, "
+            "MASTER_PORT or PHX_STORE_PORT");
+}
+
+void TcpStore::wait_for_all() {
+  WaitReport report(options_.report_every, options_.timeout);
+  const Deadline deadline = deadline_in(options_.timeout);
+  while (true) {
+    std::chrono::milliseconds slice(milliseconds_until(deadline));
+    const bool last = report.every().count() == 0 || slice <= report.every();
+    if (!last) slice = report.every();
+    const Reply all = ask(store_wire::get, kArrived, "", slice);
+    if (all.status == failed) throw_error(all.value);
+    if (all.status == ok) return;
+    if (!last) {
+      report.say(str_cat("rank ", options_.rank, " waits for ", all.value));
+      continue;
+    }
+    const std::string why =
+        str_cat(all.value, " did not arrive at ", endpoint(options_.hosts, options_.port),
+                " within ", seconds_of(options_.timeout), " s");
+    try {
+      fail(why);  // so that all who are here say the same
+    } catch (const Error&) {
+      // Rank 0 was as impatient, and has gone.
+    }
+    throw_error(why);
   }
-  throw_error(why);
+}
+
+std::chrono::seconds silence_limit(std::chrono::milliseconds timeout) {
+  using std::chrono::seconds;
+  return std::clamp(std::chrono::duration_cast<seconds>(timeout / 2), seconds(5), seconds(60));
 }
 
 TcpStore::~TcpStore() {
@@ -74,7 +110,8 @@ TcpStore::Reply TcpStore::ask(uint8_t what, const std::string& key, const std::s
   PHX_CHECK(broken_.empty(), broken_);
   // The server keeps the time; it is given some more to answer.
   const Deadline deadline = deadline_in(timeout + std::chrono::seconds(10));
-  const std::string who = str_cat("rank 0's TCP store at ", options_.host, ":", options_.port);
+  const std::string who =
+      str_cat("rank 0's TCP store at ", endpoint(options_.hosts, options_.port));
   try {
     const RequestHeader header{.kind = what,
                                .key_bytes = uint32_t(key.size()),

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/job_key.h"
 #include "comm/socket.h"
 
 namespace phx {
@@ -16,12 +17,21 @@ namespace phx {
 class TcpStoreServer;
 
 struct TcpStoreOptions {
-  std::string host = "127.0.0.1";  // of rank 0
+  Hosts hosts = {kLoopback};  // of rank 0, for this rank
   int port = 0;
   int rank = 0;
   int size = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  JobKey key;
+  Hosts listen_on = {kLoopback};  // rank 0: its own addresses; none: all of them
+  // For messages.
+  bool one_machine = true;
+  int ranks_a_machine = 0;                      // if they are numbered machine by machine
+  std::chrono::milliseconds report_every = {};  // while it waits for others; 0: not at all
 };
+
+// How long a connection may stay without an answer before its other end counts as gone.
+std::chrono::seconds silence_limit(std::chrono::milliseconds timeout);
 
 class TcpStore {
  public:
@@ -45,8 +55,11 @@ class TcpStore {
   std::optional<std::string> failure();
   void abandon() { abandoned_ = true; }
 
-  // By which the other machines reach this one.
+  // By which rank 0's machine reaches this one, and this one rank 0's. Both are loopback addresses
+  // if that is the same machine.
   std::string own_address() const { return phx::own_address(socket_); }
+  std::string address_of_rank_zero() const { return peer_address(socket_); }
+  const JobKey& key() const { return options_.key; }
 
  private:
   struct Reply {
@@ -56,6 +69,7 @@ class TcpStore {
   Reply ask(uint8_t what, const std::string& key, const std::string& value,
             std::chrono::milliseconds timeout);
   void arrive();
+  void wait_for_all();
 
   TcpStoreOptions options_;
   std::unique_ptr<TcpStoreServer> server_;  // rank 0 only

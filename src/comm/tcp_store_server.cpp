@@ -11,15 +11,25 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/rank_list.h"
 
 namespace phx {
 
 using namespace store_wire;
 
-TcpStoreServer::TcpStoreServer(int port, int size)
-    : size_(size), listener_(listen_on(port)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+namespace {
+
+constexpr size_t kMostBytes = 64 << 20;  // of a request; the largest that ranks make is a few KiB
+
+}  // namespace
+
+TcpStoreServer::TcpStoreServer(const TcpStoreOptions& options)
+    : options_(options),
+      size_(options.size),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      arrivals_(std::in_place, listen_on(options.port, options.listen_on),
+                options.key.with(store_wire::kPurpose), "the TCP store") {
   PHX_CHECK(wake_.is_open(), "eventfd failed: ", system_text(errno));
-  set_nonblocking(listener_.socket);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -37,32 +47,35 @@ void TcpStoreServer::wait_for_goodbyes(Deadline deadline) {
 
 void TcpStoreServer::serve() {
   while (!stop_) {
-    std::vector<pollfd> entries = {{listener_.socket.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
     Deadline next = deadline_in(std::chrono::hours(1));
     for (const Client& client : clients_) {
       entries.push_back(
           {client.socket.get(), short(POLLIN | (client.out.empty() ? 0 : POLLOUT)), 0});
       if (!client.waits_for.empty()) next = std::min(next, client.until);
     }
+    if (arrivals_) arrivals_->watch(entries, next);
     if (::poll(entries.data(), entries.size(), milliseconds_until(next)) < 0 && errno != EINTR)
       return;  // cannot happen with valid descriptors; the clients see a closed store
-    size_t at = 2;
+    size_t at = 1;
     for (Client& client : clients_) {
       const short ready = entries[at++].revents;
       if (ready & (POLLIN | POLLHUP | POLLERR)) read(client);
       if (!client.closed && !client.out.empty()) write(client);
     }
-    if (entries[0].revents & POLLIN) {
-      FileHandle socket(
-          ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (socket.is_open()) {
-        set_no_delay(socket);
-        clients_.emplace_back().socket = std::move(socket);
-      }
-    }
+    if (arrivals_)
+      for (Arrivals::Arrival& arrival : arrivals_->look()) take_in(std::move(arrival));
+    if (int(arrived_.size()) == size_) arrivals_.reset();  // nobody else has business here
     answer_waiting();
     clients_.remove_if([](const Client& client) { return client.closed; });
   }
+}
+
+void TcpStoreServer::take_in(Arrivals::Arrival arrival) {
+  watch_over(arrival.socket, silence_limit(options_.timeout));
+  Client& client = clients_.emplace_back();
+  client.socket = std::move(arrival.socket);
+  client.where = arrival.address;
 }
 
 void TcpStoreServer::read(Client& client) {
@@ -88,6 +101,7 @@ void TcpStoreServer::read(Client& client) {
       return;
     }
     const size_t total = sizeof header + header.key_bytes + header.value_bytes;
+    if (total > kMostBytes) return drop(client);
     if (client.in.size() < total) break;
     std::string key = client.in.substr(sizeof header, header.key_bytes);
     std::string value = client.in.substr(sizeof header + header.key_bytes, header.value_bytes);
@@ -139,8 +153,10 @@ void TcpStoreServer::handle(Client& client, const RequestHeader& header, std::st
 
 void TcpStoreServer::hello(Client& client, const std::string& value) {
   int32_t who[2];  // rank, size
-  if (value.size() != sizeof who) return drop(client);
+  if (value.size() < sizeof who) return drop(client);
   std::memcpy(who, value.data(), sizeof who);
+  const std::string machine = value.substr(sizeof who);
+  client.where = options_.one_machine ? "" : str_cat(" on ", machine, " (", client.where, ")");
   if (who[1] != size_)
     return reply(client, refused,
                  str_cat("it serves a world of ", size_, " ranks, and this is rank ", who[0],
@@ -182,7 +198,7 @@ void TcpStoreServer::drop(Client& client) {
   client.out.clear();
   if (client.rank < 0) return;
   if (!client.left && !table_.contains(kFailure))
-    put(kFailure, str_cat("rank ", client.rank, " died: its connection closed"));
+    put(kFailure, str_cat("rank ", client.rank, client.where, " died: its connection closed"));
   if (client.rank != 0) {
     const std::lock_guard lock(mutex_);
     --others_;
@@ -191,14 +207,17 @@ void TcpStoreServer::drop(Client& client) {
 }
 
 std::string TcpStoreServer::missing() const {
-  std::vector<int> ranks;
-  for (int r = 0; r < size_; ++r)
-    if (!arrived_.contains(r)) ranks.push_back(r);
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size() && i < 20; ++i)
-    text += str_cat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  if (ranks.size() > 20) text += str_cat(" and ", ranks.size() - 20, " more");
-  return text;
+  std::vector<int> ranks, machines;
+  for (int r = 0; r < size_; ++r) {
+    if (arrived_.contains(r)) continue;
+    ranks.push_back(r);
+    if (options_.ranks_a_machine == 0) continue;
+    const int machine = r / options_.ranks_a_machine;
+    if (machines.empty() || machines.back() != machine) machines.push_back(machine);
+  }
+  const std::string names =
+      machines.empty() || options_.one_machine ? "" : str_cat(" (node ", rank_list(machines), ")");
+  return str_cat(rank_list(ranks), " of ", size_, names);
 }
 
 }  // namespace phx

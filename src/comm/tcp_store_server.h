@@ -1,4 +1,5 @@
-// Rank 0's side of the TCP store: one thread that sleeps in poll().
+// Rank 0's side of the TCP store: one thread that sleeps in poll(). It listens until all ranks are
+// there; who does not know the job's key is never heard (comm/arrivals.h).
 #pragma once
 
 #include <atomic>
@@ -7,17 +8,20 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "comm/socket.h"
+#include "comm/arrivals.h"
+#include "comm/tcp_store.h"
 
 namespace phx {
 
 // What goes over the wire, in the machine's byte order (a cluster has one):
 //   request  kind, key bytes, value bytes, timeout in ms; then key, then value
+//   hello    its value is rank and size (i32 each), then the name of the machine
 //   reply    status, value bytes; then value
 namespace store_wire {
 enum Request : uint8_t { hello, set, get, find, fail, goodbye };
@@ -32,13 +36,14 @@ struct RequestHeader {
 struct ReplyHeader {
   uint32_t status = 0, value_bytes = 0;
 };
-inline const std::string kFailure = "failure";  // keys that the server itself sets
-inline const std::string kArrived = "arrived";  // a time-out for it answers who is missing
+inline constexpr const char* kPurpose = "store";  // of the key that opens it
+inline const std::string kFailure = "failure";    // keys that the server itself sets
+inline const std::string kArrived = "arrived";    // a time-out for it answers who is missing
 }  // namespace store_wire
 
 class TcpStoreServer {
  public:
-  TcpStoreServer(int port, int size);
+  explicit TcpStoreServer(const TcpStoreOptions& options);
   ~TcpStoreServer();
   // Until all ranks but rank 0 have left, or the deadline.
   void wait_for_goodbyes(Deadline deadline);
@@ -47,6 +52,7 @@ class TcpStoreServer {
   struct Client {
     FileHandle socket;
     int rank = -1;
+    std::string where;  // it runs: " on node7 (10.0.0.7)"; nothing if all are on one machine
     bool left = false;  // said goodbye
     bool closed = false;
     std::string in, out;
@@ -55,6 +61,7 @@ class TcpStoreServer {
   };
 
   void serve();
+  void take_in(Arrivals::Arrival arrival);
   void read(Client& client);
   void write(Client& client);
   void handle(Client& client, const store_wire::RequestHeader& header, std::string key,
@@ -66,13 +73,14 @@ class TcpStoreServer {
   void drop(Client& client);
   std::string missing() const;
 
+  const TcpStoreOptions options_;
   const int size_;
-  Listener listener_;
   FileHandle wake_;
   std::thread thread_;
   std::atomic<bool> stop_ = false;
 
   // The thread's own.
+  std::optional<Arrivals> arrivals_;  // until all are there
   std::list<Client> clients_;
   std::map<std::string, std::string> table_;
   std::set<int> arrived_;

@@ -1,6 +1,9 @@
 #include "train/stop_signals.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <iterator>
@@ -12,21 +15,60 @@ namespace {
 // A signal handler can reach nothing but globals; these are the only ones, and belong to the
 // process as its signals do.
 std::atomic<int> caught_signal{0};
+std::atomic<int> interrupts_after{0};  // Ctrl-C since then
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 struct sigaction before[std::size(kSignals)];
+char first_words[512], second_words[512];
+bool on_terminal = false;
+
+size_t append(char* line, size_t at, size_t room, const char* text) {
+  while (*text != '\0' && at < room) line[at++] = *text++;
+  return at;
+}
+
+// One write, with nothing that a signal handler may not call.
+void say(int signal, const char* middle, const char* words) {
+  if (*words == '\0') return;
+  char line[600];
+  const size_t room = sizeof line - 1;
+  size_t at = append(line, 0, room, on_terminal ? "\r\033[K" : "");  // over a progress bar
+  at = append(line, at, room, "caught ");
+  at = append(line, at, room, StopSignals::name(signal));
+  at = append(line, at, room, middle);
+  at = append(line, at, room, words);
+  line[at++] = '\n';
+  (void)!::write(STDERR_FILENO, line, at);
+}
 
 void on_signal(int signal) {
+  const int error = errno;
   int none = 0;
-  if (!caught_signal.compare_exchange_strong(none, signal) && signal == SIGINT) {
-    std::signal(SIGINT, SIG_DFL);
-    std::raise(SIGINT);
+  if (caught_signal.compare_exchange_strong(none, signal)) {
+    say(signal, ": ", first_words);
+  } else if (signal == SIGINT) {
+    if (interrupts_after.fetch_add(1) == 0) {
+      say(signal, " again: ", second_words);
+    } else {
+      std::signal(SIGINT, SIG_DFL);
+      std::raise(SIGINT);
+    }
   }
+  errno = error;
+}
+
+void keep(const std::string& words, char (&room)[512]) {
+  const size_t length = words.copy(room, sizeof room - 1);
+  room[length] = '\0';
 }
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(const Words& words) {
   caught_signal = 0;
+  interrupts_after = 0;
+  keep(words.first, first_words);
+  keep(words.second, second_words);
+  on_terminal = ::isatty(STDERR_FILENO) == 1;
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);

@@ -27,6 +27,14 @@ int steps_ahead(const Session& session, const LossScaler& scaler) {
 // which of the two it was.
 constexpr double kSignalVote = 1, kTimeVote = 1.0 / (1 << 30);
 
+StopSignals::Words words_for_signals(const TrainConfig& config) {
+  const std::string saving = config.save.empty() ? "; nothing is saved, as there is no --save"
+                                                 : str_cat(", then saving to ", config.save);
+  return {.first = "stopping after this iteration" + saving,
+          .second = str_cat("still stopping after this iteration", saving,
+                            "; a third Ctrl-C ends the run at once, without saving")};
+}
+
 }  // namespace
 
 Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& options)
@@ -39,7 +47,8 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
       disk_(*options.disk),
       measures_peak_(options.measures_peak),
       profiler_(config_, session.mesh, session.store.weights().runtime(), terminal) {
-  if (options.catches_signals) signals_.emplace();
+  if (options.catches_signals)
+    signals_.emplace(options.answers_signals ? words_for_signals(config_) : StopSignals::Words{});
   state_.scaler = scaler_.state();
   load();
   enqueued_ = state_.iteration;

@@ -23,7 +23,8 @@ enum class RunEnd { finished, stopped_by_signal, stopped_early };
 struct TrainerOptions {
   // Whether this rank catches the process's signals: every process does, on one of its ranks.
   bool catches_signals = true;
-  Disk* disk = &Disk::real();  // that checkpoints are written to
+  bool answers_signals = true;  // and says so at once; one rank of each machine does
+  Disk* disk = &Disk::real();   // that checkpoints are written to
   // Whether to time what a CPU can do, which takes a moment, for the MFU.
   bool measures_peak = true;
 };

@@ -37,6 +37,36 @@ TEST(LaunchEnvironment, ReadsTorchrun) {
   EXPECT_EQ(found->store_host, "node7");
   EXPECT_EQ(found->store_port, 29501) << "torchrun itself sits on MASTER_PORT";
   EXPECT_FALSE(found->under_mpirun());
+  EXPECT_FALSE(found->one_machine);
+  EXPECT_FALSE(found->with_rank_zero);
+}
+
+// RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT alone do not say how many machines
+// there are.
+TEST(LaunchEnvironment, VariablesSetByHandMeanSeveralMachinesUnlessTheAddressIsLoopback) {
+  Variables variables = {{"RANK", "1"},
+                         {"WORLD_SIZE", "2"},
+                         {"LOCAL_RANK", "1"},
+                         {"MASTER_ADDR", "node"},
+                         {"MASTER_PORT", "29500"},
+                         {"PHX_JOB_KEY", "k"},
+                         {"PHX_INTERFACE", "ib0"},
+                         {"PHX_MESH_PORT", "30000"}};
+  auto found = read(variables);
+  EXPECT_FALSE(found->one_machine);
+  EXPECT_TRUE(found->with_rank_zero);
+  EXPECT_FALSE(found->numbered_in_turn);
+  EXPECT_EQ(found->job_key, "k");
+  EXPECT_EQ(found->interface, "ib0");
+  EXPECT_EQ(found->mesh_port, 30000);
+  variables["LOCAL_RANK"] = "0";
+  EXPECT_FALSE(read(variables)->with_rank_zero);
+  for (const char* here : {"localhost", "127.0.0.1", "::1"}) {
+    variables["MASTER_ADDR"] = here;
+    EXPECT_TRUE(read(variables)->one_machine) << here;
+  }
+  variables["MASTER_ADDR"] = "[fd00::7]";
+  EXPECT_EQ(read(variables)->store_host, "fd00::7");
 }
 
 TEST(LaunchEnvironment, AStorePortOfItsOwnWins) {

@@ -1,5 +1,6 @@
 #include "comm/tcp_store.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,7 +13,9 @@ namespace phx {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::AllOf;
 using testing::error_of;
+using ::testing::HasSubstr;
 
 // `body` on a thread for each rank, with its store.
 void run_stores(int size, const std::function<void(int rank, TcpStore& store)>& body) {
@@ -103,6 +106,84 @@ TEST(TcpStore, RefusesARankOfAnotherWorld) {
   EXPECT_NE(error.find("it serves a world of 2 ranks, and this is rank 1 of 3"), std::string::npos)
       << error;
   zero.join();
+}
+
+TEST(TcpStore, SaysWhoIsMissingWhileItWaits) {
+  const int port = listen_on(0).port;
+  ::testing::internal::CaptureStdout();
+  const std::string error = error_of([&] {
+    TcpStore({.port = port,
+              .size = 6,
+              .timeout = 300ms,
+              .one_machine = false,
+              .ranks_a_machine = 2,
+              .report_every = 50ms});
+  });
+  const std::string log = ::testing::internal::GetCapturedStdout();
+  EXPECT_THAT(log,
+              HasSubstr("rank 0 waits for ranks 1 to 5 of 6 (node ranks 0 to 2); 0 s of 0.3 s"));
+  EXPECT_GE(std::count(log.begin(), log.end(), '\n'), 2) << log;
+  EXPECT_THAT(error, HasSubstr("ranks 1 to 5 of 6 (node ranks 0 to 2) did not arrive at "));
+}
+
+TEST(TcpStore, SaysThatItWaitsForRankZeroAndWhy) {
+  const int port = listen_on(0).port;
+  ::testing::internal::CaptureStdout();
+  (void)error_of([&] {
+    TcpStore({.port = port, .rank = 1, .size = 2, .timeout = 300ms, .report_every = 50ms});
+  });
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("rank 1 waits for rank 0: 127.0.0.1:" + std::to_string(port) +
+                        " does not answer: Connection refused; 0 s of 0.3 s"));
+}
+
+TEST(TcpStore, ARankWithAnotherKeyIsToldSo) {
+  const int port = listen_on(0).port;
+  ::testing::internal::CaptureStdout();
+  std::thread zero([&] {
+    (void)error_of([&] {
+      TcpStore({.port = port, .size = 2, .timeout = 500ms, .key = JobKey("one key of a job")});
+    });
+  });
+  EXPECT_THAT(error_of([&] {
+                TcpStore({.port = port,
+                          .rank = 1,
+                          .size = 2,
+                          .timeout = 20s,
+                          .key = JobKey("another job's key")});
+              }),
+              HasSubstr(" has another job key than this rank"));
+  zero.join();
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("the TCP store on port " + std::to_string(port) +
+                        " turned away a connection from 127.0.0.1"));
+}
+
+TEST(TcpStore, NobodyCanConnectWhenAllAreThere) {
+  const int port = listen_on(0).port;
+  const auto run = [&](int rank) {
+    TcpStore store({.port = port, .rank = rank, .size = 2, .timeout = 20s});
+    // The server closes it right after it told the last one: give it a moment.
+    const Deadline deadline = deadline_in(10s);
+    Reached reached;
+    do {
+      reached = try_to_reach({kLoopback}, port, deadline);
+    } while (reached.socket.is_open() && milliseconds_until(deadline) > 0);
+    EXPECT_THAT(reached.why, HasSubstr("Connection refused"));
+    store.set(str_cat("done/", rank), "");
+    store.get(str_cat("done/", 1 - rank));
+  };
+  std::thread one([&] { run(1); });
+  run(0);
+  one.join();
+}
+
+TEST(TcpStore, APortThatIsTakenIsSaid) {
+  const Listener other = listen_on(0);
+  EXPECT_THAT(error_of([&] { TcpStore({.port = other.port, .size = 2}); }),
+              AllOf(HasSubstr("cannot listen on port " + std::to_string(other.port)),
+                    HasSubstr("Address already in use\n  hint: another run may use it; choose a "
+                              "free one with --master-port")));
 }
 
 }  // namespace

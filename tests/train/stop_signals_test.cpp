@@ -26,5 +26,26 @@ TEST(StopSignals, UnderNohupAHangUpIsNothing) {
   EXPECT_EQ(std::signal(SIGHUP, before), SIG_IGN);
 }
 
+TEST(StopSignals, TheFirstIsAnsweredAtOnceAndTheSecondSaysWhatAThirdDoes) {
+  const StopSignals signals({.first = "stopping soon", .second = "a third one kills"});
+  ::testing::internal::CaptureStderr();
+  std::raise(SIGTERM);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "caught SIGTERM: stopping soon\n");
+  ::testing::internal::CaptureStderr();
+  std::raise(SIGTERM);
+  std::raise(SIGINT);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "caught SIGINT again: a third one kills\n");
+  EXPECT_EQ(signals.caught(), SIGTERM) << "the first counts";
+}
+
+TEST(StopSignals, AThirdInterruptEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        const StopSignals signals({.first = "stopping soon", .second = "a third one kills"});
+        for (int i = 0; i < 3; ++i) std::raise(SIGINT);
+      },
+      ::testing::KilledBySignal(SIGINT), "caught SIGINT: stopping soon\n.*a third one kills");
+}
+
 }  // namespace
 }  // namespace phx

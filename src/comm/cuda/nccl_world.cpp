@@ -10,6 +10,7 @@
 #include "comm/byte_transport.h"
 #include "comm/cuda/nccl_watch.h"
 #include "comm/process_ledgers.h"
+#include "comm/rendezvous.h"
 #include "core/cuda/check.h"
 
 namespace phx {
@@ -244,6 +245,13 @@ void allow_shared_gpus(const LaunchEnvironment& environment) {
   ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
 }
 
+// NCCL chooses its sockets' interface itself unless it is told. Addresses it does not take.
+void keep_to_interface(const LaunchEnvironment& environment) {
+  const std::string& name = environment.interface;
+  if (environment.one_machine || name.empty() || name.find_first_of(".:") != name.npos) return;
+  ::setenv("NCCL_SOCKET_IFNAME", str_cat("=", name).c_str(), /*overwrite=*/0);
+}
+
 class NcclWorld : public World {
  public:
   NcclWorld(const LaunchEnvironment& environment, const WorldOptions& options)
@@ -252,13 +260,10 @@ class NcclWorld : public World {
         gpu_(environment.local_rank % number_of_gpus()),
         ledgers_(std::make_shared<ProcessLedgers>(environment)) {
     allow_shared_gpus(environment);
+    keep_to_interface(environment);
     PHX_CUDA_CHECK(cudaSetDevice(gpu_));
-    watch_ = std::make_shared<NcclWatch>(TcpStoreOptions{.host = environment.store_host,
-                                                         .port = environment.store_port,
-                                                         .rank = environment.rank,
-                                                         .size = environment.size,
-                                                         .timeout = options.timeout},
-                                         gpu_, ledgers_);
+    watch_ = std::make_shared<NcclWatch>(store_options(environment, options.timeout), gpu_,
+                                         ledgers_);
     barrier_place_ = std::make_shared<BarrierPlace>();
   }
   ~NcclWorld() override {

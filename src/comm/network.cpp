@@ -1,0 +1,73 @@
+#include "comm/network.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+
+namespace phx {
+
+namespace {
+
+std::string address_of(const sockaddr* address) {
+  char text[NI_MAXHOST];
+  const socklen_t length =
+      address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const int status = ::getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return status == 0 ? text : "";
+}
+
+bool is_of_one_link(const sockaddr* address) {
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+struct Interface {
+  Hosts four, six;
+};
+
+std::map<std::string, Interface> interfaces() {
+  ifaddrs* list = nullptr;
+  PHX_CHECK(::getifaddrs(&list) == 0,
+            "the network interfaces cannot be read: ", system_text(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  std::map<std::string, Interface> found;
+  for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
+    Interface& interface = found[at->ifa_name];
+    if (at->ifa_addr == nullptr || is_of_one_link(at->ifa_addr)) continue;
+    if (at->ifa_addr->sa_family == AF_INET) interface.four.push_back(address_of(at->ifa_addr));
+    if (at->ifa_addr->sa_family == AF_INET6) interface.six.push_back(address_of(at->ifa_addr));
+  }
+  return found;
+}
+
+}  // namespace
+
+Hosts addresses_of_interface(const std::string& wanted) {
+  std::string list;
+  for (const auto& [name, interface] : interfaces()) {
+    Hosts all = interface.four;
+    all.insert(all.end(), interface.six.begin(), interface.six.end());
+    for (const std::string& address : all)
+      if (address == wanted) return {address};
+    if (name == wanted && !all.empty()) return all;
+    list += str_cat(list.empty() ? "" : ", ", name, " (", all.empty() ? "no address" : all[0], ")");
+  }
+  throw_error(
+      str_cat("this machine has no network interface '", wanted,
+              "' with an address\n  hint: --interface (or PHX_INTERFACE) takes one of: ", list));
+}
+
+std::string host_name() {
+  char text[256] = "";
+  if (::gethostname(text, sizeof text - 1) != 0) return "?";
+  return text;
+}
+
+}  // namespace phx

@@ -1,0 +1,109 @@
+#include "comm/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/network.h"
+#include "comm/rank_list.h"
+#include "support/gradients.h"
+
+namespace phx {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+
+LaunchEnvironment second_machine() {
+  return {.launcher = "torchrun",
+          .rank = 2,
+          .size = 4,
+          .local_rank = 0,
+          .local_size = 2,
+          .store_host = "node0",
+          .store_port = 29501,
+          .one_machine = false,
+          .with_rank_zero = false,
+          .job_key = "0123456789abcdef"};
+}
+
+TEST(Rendezvous, OneMachineKeepsToItself) {
+  const LaunchEnvironment here{.rank = 1, .size = 2, .store_host = "node0", .interface = "eth7"};
+  EXPECT_EQ(addresses_to_listen_on(here), Hosts{"127.0.0.1"});
+  const TcpStoreOptions options = store_options(here, 1min);
+  EXPECT_EQ(options.hosts, Hosts{"127.0.0.1"}) << "whatever its own name means";
+  EXPECT_NE(options.key.code(""), JobKey().code("")) << "no key is needed, but runs differ";
+}
+
+TEST(Rendezvous, AnotherMachineCallsMasterAddrAndListensEverywhere) {
+  const TcpStoreOptions options = store_options(second_machine(), 1min);
+  EXPECT_EQ(options.hosts, Hosts{"node0"});
+  EXPECT_EQ(addresses_to_listen_on(second_machine()), Hosts{});
+  EXPECT_EQ(options.ranks_a_machine, 2);
+  EXPECT_GT(options.report_every.count(), 0) << "local rank 0 says whom it waits for";
+}
+
+// A machine's own name is 127.0.1.1 to itself where /etc/hosts was written by Debian.
+TEST(Rendezvous, BesideRankZeroMasterAddrDoesNotMatter) {
+  LaunchEnvironment first = second_machine();
+  first.rank = 1;
+  first.local_rank = 1;
+  first.with_rank_zero = true;
+  EXPECT_EQ(store_options(first, 1min).hosts, Hosts{"127.0.0.1"});
+  first.interface = "lo";
+  EXPECT_EQ(store_options(first, 1min).hosts.at(0), "127.0.0.1");
+}
+
+TEST(Rendezvous, SeveralMachinesNeedAKeyThatCannotBeGuessed) {
+  LaunchEnvironment environment = second_machine();
+  environment.job_key = "";
+  EXPECT_THAT(
+      error_of([&] { store_options(environment, 1min); }),
+      AllOf(HasSubstr("rank 2 of 4: ranks on several machines need PHX_JOB_KEY, a secret that all "
+                      "of them know, and it is not set"),
+            HasSubstr("export PHX_JOB_KEY="), HasSubstr("set LOCAL_WORLD_SIZE to their number")));
+  environment.job_key = "secret";
+  EXPECT_THAT(error_of([&] { store_options(environment, 1min); }),
+              HasSubstr("PHX_JOB_KEY has 6 characters, but needs at least 16"));
+}
+
+TEST(Rendezvous, JobsWithTheSameKeyAreKeptApartByTheirNames) {
+  LaunchEnvironment a = second_machine(), b = second_machine();
+  a.job = "4711.0";
+  b.job = "4711.1";
+  EXPECT_NE(store_options(a, 1min).key.code(""), store_options(b, 1min).key.code(""));
+  b.job = a.job;
+  EXPECT_EQ(store_options(a, 1min).key.code(""), store_options(b, 1min).key.code(""));
+}
+
+TEST(JobKey, IsMadeOfRandomDigits) {
+  EXPECT_EQ(make_job_key().size(), 32u);
+  EXPECT_NE(make_job_key(), make_job_key());
+  EXPECT_EQ(job_key_problem(make_job_key()), "");
+}
+
+TEST(Network, AnInterfaceIsNamedOrGivenByAddress) {
+  EXPECT_EQ(addresses_of_interface("lo").at(0), "127.0.0.1");
+  EXPECT_EQ(addresses_of_interface("127.0.0.1"), Hosts{"127.0.0.1"});
+  EXPECT_THAT(error_of([] { addresses_of_interface("eth99"); }),
+              AllOf(HasSubstr("this machine has no network interface 'eth99'"),
+                    HasSubstr("takes one of: "), HasSubstr("lo (127.0.0.1)")));
+}
+
+TEST(Network, AnAddressWithColonsStandsInBrackets) {
+  EXPECT_EQ(endpoint("node7", 29500), "node7:29500");
+  EXPECT_EQ(endpoint("fd00::1", 29500), "[fd00::1]:29500");
+}
+
+TEST(RankList, IsShort) {
+  EXPECT_EQ(rank_list({3}), "rank 3");
+  EXPECT_EQ(rank_list({2, 3}), "ranks 2 and 3");
+  EXPECT_EQ(rank_list({0, 2, 4, 5, 6, 7}), "ranks 0, 2 and 4 to 7");
+  std::vector<int> many;
+  for (int r = 0; r < 100; r += 2) many.push_back(r);
+  EXPECT_THAT(rank_list(many), HasSubstr(", 36, 38 and 30 more"));
+}
+
+}  // namespace
+}  // namespace phx
