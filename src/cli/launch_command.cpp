@@ -88,11 +88,12 @@ void check_key(const OptionSet& options, Problems& problems) {
 
 // Processes need memory, descriptors and numbers, of which a machine has only so many.
 void check_room(const OptionSet& options, Problems& problems) {
-  const auto ranks = options.number("nproc"), nodes = options.number("nnodes");
-  if (!ranks || !nodes || *ranks < 1 || *nodes < 1 || *nodes > 1000000) return;
-  if (const auto short_of = lacks_room_for_processes(*ranks, *ranks * *nodes, machine_limits()))
+  const auto given = options.number("nproc"), machines = options.number("nnodes");
+  if (!given || !machines || *given < 1 || *machines < 1) return;
+  const auto ranks = int64_t(std::min(*given, 1e12)), world = ranks * int64_t(std::min(*machines, 1e6));
+  if (const auto short_of = lacks_room_for_processes(ranks, world, machine_limits()))
     problems.push_back({ProblemKind::rule, "--nproc",
-                        str_cat("--nproc ", *ranks, ": ", short_of->what), short_of->way_out});
+                        str_cat("--nproc ", ranks, ": ", short_of->what), short_of->way_out});
 }
 
 // What the command has to say before it runs is said once, not by every rank.

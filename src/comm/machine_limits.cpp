@@ -16,9 +16,12 @@ namespace {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// What a rank takes at least, before it has any weights.
-constexpr int64_t kBytesOfProcess = 12 << 20;
-constexpr int64_t kBytesOfThread = 1 << 20;
+// What a rank takes at least, before it has any weights. Seen with the smallest model: a process
+// has 105 to 120 MiB of its own, most of them a mathematics library's; a thread 0.55 to 1 MiB.
+constexpr int64_t kBytesOfProcess = 64 << 20;
+constexpr int64_t kBytesOfThread = 512 << 10;
+// Beyond this ranks only take turns: 2048 a core were seen to take 17 s for an empty iteration.
+constexpr int64_t kThreadsOfCore = 512;
 constexpr int64_t kThreadsOfProcess = 3;  // its own, and the two that move bytes
 constexpr int64_t kOtherFiles = 32;       // beside those for ranks
 
@@ -118,6 +121,10 @@ std::optional<ShortOf> lacks_room_for_threads(int64_t count, int64_t bytes,
                 format_bytes(bytes), " are weights, gradients and optimizer state, but ",
                 format_bytes(limits.memory), " of memory are free"),
         way_out};
+  if (count > kThreadsOfCore * limits.cores)
+    return ShortOf{str_cat("that many ranks as threads would only take turns: ", kThreadsOfCore,
+                           " for each core are the most, here ", kThreadsOfCore * limits.cores),
+                   way_out};
   if (count > limits.processes)
     return ShortOf{str_cat("that many ranks need a thread each at least, but ", limits.processes,
                            " processes and threads are allowed here"),

@@ -244,9 +244,11 @@ void watch_over(const FileHandle& socket, std::chrono::seconds limit) {
     const int number = int(std::max<int64_t>(value, 1));
     (void)::setsockopt(socket.get(), IPPROTO_TCP, option, &number, sizeof number);
   };
-  set(TCP_KEEPIDLE, limit.count() / 4);   // seconds of silence before the first question
-  set(TCP_KEEPINTVL, limit.count() / 8);  // between questions
-  set(TCP_KEEPCNT, 6);                    // that stay without an answer
+  const int64_t idle = std::max<int64_t>(1, limit.count() / 4);   // before the first question
+  const int64_t pause = std::max<int64_t>(1, limit.count() / 8);  // between two
+  set(TCP_KEEPIDLE, idle);
+  set(TCP_KEEPINTVL, pause);
+  set(TCP_KEEPCNT, (limit.count() - idle + pause - 1) / pause);  // that stay without an answer
 }
 
 bool is_unanswered(const FileHandle& socket, std::chrono::seconds limit) {

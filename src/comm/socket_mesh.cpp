@@ -10,22 +10,15 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <future>
-#include <sstream>
 #include <utility>
 
-#include "comm/handshake.h"
-#include "comm/network.h"
-#include "comm/rank_list.h"
-#include "comm/rendezvous.h"
-#include "comm/wait_report.h"
+#include "comm/mesh_connections.h"
 
 namespace phx {
 
 namespace {
 
 constexpr size_t kMostAtOnce = 8 << 20;  // of one connection, before the others get their turn
-constexpr auto kReportEvery = std::chrono::seconds(5);
 constexpr auto kLookAtLinks = std::chrono::seconds(1);
 
 std::string connection_closed(int error_number) {
@@ -49,117 +42,13 @@ SocketMesh::SocketMesh(const LaunchEnvironment& environment, TcpStore& store,
       peers_(environment.size),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   PHX_CHECK(wake_.is_open(), "eventfd failed: ", system_text(errno));
-  connect_all(environment, store);
+  std::vector<MeshConnection> connections = connect_to_all(environment, store, timeout_);
+  for (int r = 0; r < size_; ++r) {
+    peers_[r].socket = std::move(connections[r].socket);
+    peers_[r].where = std::move(connections[r].where);
+    peers_[r].closed = r == rank_;
+  }
   helper_ = std::thread([this] { run_helper(); });
-}
-
-// Where a rank listens, as it says in the store: its port, its machine, and its addresses. A rank
-// beside rank 0 gives no address: the others know how they reached that machine.
-struct SocketMesh::Entry {
-  int port = 0;
-  std::string machine;
-  Hosts hosts;
-
-  std::string text() const {
-    std::string result = str_cat(port, " ", machine);
-    for (const std::string& host : hosts) result += " " + host;
-    return result;
-  }
-  static Entry read(const std::string& text) {
-    std::istringstream in(text);
-    Entry entry;
-    in >> entry.port >> entry.machine;
-    for (std::string host; in >> host;) entry.hosts.push_back(host);
-    return entry;
-  }
-};
-
-// Each rank listens, connects to those below it, and at the same time waits for those above. The
-// key of these connections is the job's with something that only this world's store knows.
-void SocketMesh::connect_all(const LaunchEnvironment& environment, TcpStore& store) {
-  const Deadline deadline = deadline_in(timeout_);
-  const Hosts listens_on = addresses_to_listen_on(environment);
-  Listener listener = listen_on(
-      environment.mesh_port == 0 ? 0 : environment.mesh_port + environment.local_rank, listens_on);
-  const std::string own = store.own_address();
-  Entry entry{.port = listener.port, .machine = host_name(), .hosts = listens_on};
-  if (environment.one_machine || listens_on.empty())
-    entry.hosts = is_loopback(own) ? Hosts{} : Hosts{own};
-  if (rank_ == 0) store.set("mesh/token", make_job_key());
-  store.set(str_cat("mesh/address/", rank_), entry.text());
-  const JobKey key = store.key().with("mesh " + store.get("mesh/token"));
-  Arrivals arrivals(std::move(listener), key, str_cat("rank ", rank_));
-
-  std::atomic<bool> stop = false;
-  auto above =
-      std::async(std::launch::async, [&] { return wait_for_above(arrivals, deadline, stop); });
-  std::vector<Entry> entries(size_);
-  try {
-    // Those above call; on several machines their names are for messages.
-    for (int r = 0; r < (environment.one_machine ? rank_ : size_); ++r) {
-      if (r == rank_) continue;
-      entries[r] = Entry::read(store.get(str_cat("mesh/address/", r)));
-      if (entries[r].hosts.empty()) entries[r].hosts = {store.address_of_rank_zero()};
-      if (!environment.one_machine)
-        peers_[r].where = str_cat(" on ", entries[r].machine, " (", entries[r].hosts[0], ")");
-    }
-    connect_below(entries, key, deadline);
-  } catch (...) {
-    stop = true;
-    throw;
-  }
-  const std::string missing = above.get();
-  PHX_CHECK(missing.empty(), missing);
-  for (Peer& peer : peers_)
-    if (peer.socket.is_open()) watch_over(peer.socket, silence_limit(timeout_));
-  peers_[rank_].closed = true;
-}
-
-void SocketMesh::connect_below(const std::vector<Entry>& entries, const JobKey& key,
-                               Deadline deadline) {
-  WaitReport report(kReportEvery, timeout_);
-  for (int r = 0; r < rank_; ++r) {
-    const std::string who = str_cat("rank ", r, peers_[r].where);
-    try {
-      peers_[r].socket = call({.what = who,
-                               .hosts = entries[r].hosts,
-                               .port = entries[r].port,
-                               .key = key,
-                               .own_rank = rank_},
-                              deadline, [&](const std::string& why) {
-                                report.say(str_cat("rank ", rank_, " waits for ", who, ": ", why));
-                              });
-    } catch (const Stalled& stalled) {
-      throw_error(str_cat("rank ", rank_, " cannot connect to ", who, " within ",
-                          std::chrono::duration<double>(timeout_).count(), " s: ", stalled.what(),
-                          "\n  hint: a firewall may close the port (PHX_MESH_PORT chooses which "
-                          "are used), or --interface names the network that machines share"));
-    }
-  }
-}
-
-// Returns what is wrong, if somebody did not come.
-std::string SocketMesh::wait_for_above(Arrivals& arrivals, Deadline deadline,
-                                       const std::atomic<bool>& stop) {
-  constexpr auto kLook = std::chrono::milliseconds(200);
-  WaitReport report(kReportEvery, timeout_);
-  std::vector<int> missing;
-  for (int r = rank_ + 1; r < size_; ++r) missing.push_back(r);
-  while (!missing.empty() && !stop) {
-    auto arrival = arrivals.next(std::min(deadline, deadline_in(kLook)));
-    if (arrival) {
-      const auto at = std::find(missing.begin(), missing.end(), arrival->rank);
-      if (at == missing.end()) continue;  // a rank that calls again after it gave up once
-      peers_[arrival->rank].socket = std::move(arrival->socket);
-      missing.erase(at);
-    } else if (milliseconds_until(deadline) == 0) {
-      return str_cat("of the ranks above ", rank_, " these did not connect within ",
-                     std::chrono::duration<double>(timeout_).count(), " s: ", rank_list(missing));
-    } else {
-      report.say(str_cat("rank ", rank_, " waits for connections of ", rank_list(missing)));
-    }
-  }
-  return "";
 }
 
 SocketMesh::~SocketMesh() {

@@ -16,7 +16,6 @@
 #include <thread>
 #include <vector>
 
-#include "comm/arrivals.h"
 #include "comm/byte_transport.h"
 #include "comm/launch_environment.h"
 #include "comm/socket.h"
@@ -103,10 +102,6 @@ class SocketMesh {
     ByteRoom room;
   };
 
-  struct Entry;  // of the store: where a rank listens
-  void connect_all(const LaunchEnvironment& environment, TcpStore& store);
-  void connect_below(const std::vector<Entry>& entries, const JobKey& key, Deadline deadline);
-  std::string wait_for_above(Arrivals& arrivals, Deadline deadline, const std::atomic<bool>& stop);
   std::unique_lock<std::mutex> take_over();
   void hand_over(std::unique_lock<std::mutex> lock);
   void run_helper();

@@ -15,7 +15,10 @@ namespace phx {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::Eq;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // The program that launch starts is this one, and all it does there is the first test.
 const std::string kRank = "--gtest_filter=LaunchCommand.OnlyALaunchedRankHasARank";
@@ -63,9 +66,45 @@ TEST(LaunchCommand, NamesTheFirstRankThatFails) {
 }
 
 TEST(LaunchCommand, RanksOfASecondMachineBeginLater) {
+  ::setenv("PHX_JOB_KEY", "0123456789abcdef", 1);
   const Said said = run({"--nproc", "1", "--nnodes", "2", "--node-rank", "1", "--master-addr",
                          "localhost", "--master-port", "29700", "--", kRank});
+  ::unsetenv("PHX_JOB_KEY");
   EXPECT_THAT(said.out, HasSubstr("[1] hello from 1 of 2\n"));
+}
+
+TEST(LaunchCommand, SeveralMachinesNeedAKeyAndOneIsMadeToCopy) {
+  const std::vector<std::string> args = {
+      "--nproc",       "1",     "--nnodes", "2",  "--master-addr", "localhost",
+      "--master-port", "29700", "--",       kRank};
+  EXPECT_THAT(run(args).error,
+              AllOf(HasSubstr("--nnodes 2 needs PHX_JOB_KEY in the environment: a secret that is "
+                              "the same on every machine"),
+                    ContainsRegex("export PHX_JOB_KEY=[0-9a-f]{32}")));
+  ::setenv("PHX_JOB_KEY", "secret", 1);
+  EXPECT_THAT(run(args).error, HasSubstr("PHX_JOB_KEY has 6 characters, but needs at least 16"));
+  ::unsetenv("PHX_JOB_KEY");
+}
+
+TEST(LaunchCommand, MoreRanksThanTheMachineHasRoomForAreRefused) {
+  const Said said = run({"--nproc", "100000000", "--", kRank});
+  EXPECT_EQ(said.code, kExitUsage);
+  EXPECT_THAT(said.error,
+              AllOf(HasSubstr("--nproc 100000000: that many processes take at least 5.96 PiB"),
+                    ContainsRegex("hint: at most [0-9]+ fit, and this machine has [0-9]+ core")));
+}
+
+TEST(LaunchCommand, AUsageErrorOfTheCommandIsSaidOnce) {
+  const Said said = run({"--nproc", "4", "pretrain", "--no-such-flag", "1"});
+  EXPECT_EQ(said.code, kExitUsage);
+  const size_t at = said.error.find("--no-such-flag");
+  ASSERT_NE(at, std::string::npos) << said.error;
+  EXPECT_EQ(said.error.find("--no-such-flag", at + 1), std::string::npos) << said.error;
+  EXPECT_THAT(run({"--nproc", "4", "pretran"}).error,
+              Eq("error: pretran is no command of phalanx\n  hint: did you mean pretrain?\n"));
+  const Said help = run({"--nproc", "4", "pretrain", "--help"});
+  EXPECT_EQ(help.code, kExitDone);
+  EXPECT_THAT(help.out, Not(HasSubstr("[1] ")));
 }
 
 TEST(LaunchCommand, WrongUsageIsTwoAndHelpIsZero) {

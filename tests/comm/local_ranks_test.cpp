@@ -80,6 +80,41 @@ TEST(LocalRanks, PassesSignalsOn) {
   EXPECT_FALSE(result.first_failure);
 }
 
+TEST(LocalRanks, AHangUpIsPassedOnUnlessItIsIgnored) {
+  const auto said_after_a_hang_up = [] {
+    std::string said;
+    const pthread_t self = ::pthread_self();
+    run_local_ranks(
+        {.command = {"sh", "-c",
+                     "trap 'echo hup; exit 0' HUP; echo ready; sleep 0.3 & wait; wait"}},
+        3, [&](int, OutputKind, std::string_view line) {
+          if (line == "ready") ::pthread_kill(self, SIGHUP);
+          said += line;
+        });
+    return said;
+  };
+  EXPECT_EQ(said_after_a_hang_up(), "readyhup");
+  const auto before = ::signal(SIGHUP, SIG_IGN);  // as under nohup
+  EXPECT_EQ(said_after_a_hang_up(), "ready");
+  ::signal(SIGHUP, before);
+}
+
+TEST(LocalRanks, RanksOfOneMachineShareAKeyThatWasMadeForThem) {
+  const auto keys = [](int world_size) {
+    std::vector<std::string> keys;
+    run_local_ranks(
+        {.command = {"sh", "-c", "echo key $PHX_JOB_KEY"}, .count = 2, .world_size = world_size}, 3,
+        [&](int, OutputKind, std::string_view line) { keys.emplace_back(line); });
+    return keys;
+  };
+  const std::vector<std::string> first = keys(2), second = keys(2);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0], first[1]);
+  EXPECT_EQ(first[0].size(), 4 + 32u) << first[0];
+  EXPECT_NE(first[0], second[0]);
+  EXPECT_EQ(keys(4).at(0), "key") << "on several machines it cannot be made here";
+}
+
 TEST(LocalRanks, AMissingProgramIsSaid) {
   std::string said;
   const LocalRanksResult result =
