@@ -3,6 +3,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -62,6 +63,19 @@ Hosts addresses_of_interface(const std::string& wanted) {
   throw_error(
       str_cat("this machine has no network interface '", wanted,
               "' with an address\n  hint: --interface (or PHX_INTERFACE) takes one of: ", list));
+}
+
+std::optional<bool> is_this_machine(const std::string& host) {
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return std::nullopt;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, ::freeaddrinfo);
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    // Only an own address can be bound.
+    const FileHandle socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (socket.is_open() && ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0) return true;
+  }
+  return false;
 }
 
 std::string host_name() {

@@ -1,6 +1,7 @@
 // The network interfaces of this machine.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "comm/socket.h"
@@ -11,6 +12,9 @@ namespace phx {
 // IPv6 addresses that hold on one link only are left out. Throws if there is no such interface, or
 // if it has no address, and lists those that there are.
 Hosts addresses_of_interface(const std::string& interface);
+
+// Whether `host` means this machine, as far as can be told: none if its name is not known here.
+std::optional<bool> is_this_machine(const std::string& host);
 
 std::string host_name();  // of this machine, for messages
 

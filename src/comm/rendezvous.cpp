@@ -1,6 +1,7 @@
 #include "comm/rendezvous.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/job_key.h"
 #include "comm/network.h"
 
@@ -34,6 +35,16 @@ Hosts hosts_of_rank_zero(const LaunchEnvironment& environment) {
                                        : addresses_of_interface(environment.interface);
 }
 
+// The others would wait for a rank 0 that is elsewhere: two machines with --node-rank 0, say.
+void warn_of_another_master(const LaunchEnvironment& environment) {
+  if (environment.rank != 0 || environment.one_machine) return;
+  if (is_this_machine(environment.store_host).value_or(true)) return;
+  log_warning(str_cat("rank 0 runs on ", host_name(), ", but the master's address ",
+                      environment.store_host,
+                      " is not one of this machine's: the others will not find it here, unless the "
+                      "network leads them (is --node-rank right, and MASTER_ADDR?)"));
+}
+
 }  // namespace
 
 std::string job_key_hint() {
@@ -50,6 +61,7 @@ Hosts addresses_to_listen_on(const LaunchEnvironment& environment) {
 
 TcpStoreOptions store_options(const LaunchEnvironment& environment,
                               std::chrono::milliseconds timeout) {
+  warn_of_another_master(environment);
   // One rank of each machine says whom it waits for.
   const bool speaks = environment.local_rank == 0 || environment.rank == 0;
   return {.hosts = hosts_of_rank_zero(environment),

@@ -28,7 +28,9 @@ TcpStoreServer::TcpStoreServer(const TcpStoreOptions& options)
       size_(options.size),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       arrivals_(std::in_place, listen_on(options.port, options.listen_on),
-                options.key.with(store_wire::kPurpose), "the TCP store") {
+                options.key.with(store_wire::kPurpose), "the TCP store",
+                // All ranks may come in one moment, from one address.
+                Arrivals::Limits{.strangers = std::max<size_t>(256, size_t(options.size))}) {
   PHX_CHECK(wake_.is_open(), "eventfd failed: ", system_text(errno));
   thread_ = std::thread([this] { serve(); });
 }

@@ -91,6 +91,24 @@ TEST(Network, AnInterfaceIsNamedOrGivenByAddress) {
                     HasSubstr("takes one of: "), HasSubstr("lo (127.0.0.1)")));
 }
 
+TEST(Network, KnowsItsOwnAddresses) {
+  EXPECT_EQ(is_this_machine("127.0.0.1"), true);
+  EXPECT_EQ(is_this_machine("localhost"), true);
+  EXPECT_EQ(is_this_machine("192.0.2.1"), false) << "of the addresses kept for documentation";
+  EXPECT_EQ(is_this_machine("no-such-machine.invalid"), std::nullopt);
+}
+
+TEST(Rendezvous, RankZeroSaysThatTheMasterIsElsewhere) {
+  LaunchEnvironment zero = second_machine();
+  zero.rank = zero.local_rank = 0;
+  zero.with_rank_zero = true;
+  zero.store_host = "192.0.2.1";
+  ::testing::internal::CaptureStdout();
+  store_options(zero, 1min);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("but the master's address 192.0.2.1 is not one of this machine's"));
+}
+
 TEST(Network, AnAddressWithColonsStandsInBrackets) {
   EXPECT_EQ(endpoint("node7", 29500), "node7:29500");
   EXPECT_EQ(endpoint("fd00::1", 29500), "[fd00::1]:29500");
