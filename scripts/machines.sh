@@ -192,6 +192,24 @@ case_torchrun() {
   check "without PHX_JOB_KEY the error says what to set" says 0 "export PHX_JOB_KEY=[0-9a-f]{32}"
 }
 
+# torchrun itself, where it is installed (TORCHRUN names another one).
+case_torchrun_itself() {
+  say "torchrun --no-python"
+  local torchrun=${TORCHRUN:-torchrun} i jobs=() layout=(--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2)
+  command -v "$torchrun" >/dev/null || { say "  skipped: it is not installed"; return 0; }
+  alone 4 "${layout[@]}"
+  rm -f "$work/metrics"
+  for i in 0 1; do
+    on "$i" "$torchrun" --nnodes 2 --nproc-per-node 2 --node-rank "$i" --master-addr 10.77.0.1 --master-port "$port" \
+      --no-python "$phalanx" pretrain "${model[@]}" --train-iters "$iterations" "${layout[@]}" \
+      --metrics-file "$work/metrics" >"$work/log$i" 2>&1 &
+    jobs[i]=$!
+  done
+  check "node0 ends well" wait "${jobs[0]}"
+  check "node1 ends well" wait "${jobs[1]}"
+  check "losses and norms are those of one machine to the byte" same_losses metrics
+}
+
 case_waits() {
   say "a machine that comes late, or not at all"
   alone 2 --tensor-model-parallel-size 2
@@ -210,6 +228,21 @@ case_waits() {
   launch_on 0 2 1 --tensor-model-parallel-size 2 --metrics-file "$work/metrics"
   wait "$first"
   check "and the run goes on when it is there" same_losses metrics
+}
+
+# Takes more than a minute, and is not among the default cases.
+case_late() {
+  say "a machine that comes more than a minute late"
+  alone 2 --tensor-model-parallel-size 2
+  rm -f "$work/metrics"
+  launch_on 0 2 1 --tensor-model-parallel-size 2 --metrics-file "$work/metrics" &
+  local first=$! user
+  sleep 65
+  user=$(ip netns pids node0 | xargs -I{} cat /proc/{}/stat | awk '{ ticks += $14 + $15 } END { print ticks * 10 }')
+  say "    node0 has waited for 65 s with $user ms of CPU time; its last word: $(tail -n 1 "$work/log0" | cut -c 1-120)"
+  launch_on 1 2 1 --tensor-model-parallel-size 2
+  check "the run goes on when it is there" wait "$first"
+  check "losses and norms are those of one machine to the byte" same_losses metrics
 }
 
 case_keys() {
@@ -235,13 +268,14 @@ case_keys() {
 kill_machine() { ip netns pids "node$1" | xargs -r kill -9; }
 wait_for_iterations() { # until node0 has reported one
   for _ in $(seq 300); do
-    ! grep -q 'iteration' "$work/log0" || return 0
+    ! grep -qs 'iteration' "$work/log0" || return 0
     sleep 0.1
   done
   return 1
 }
-die() { # killed | unplugged
+die() { # killed | unplugged (at the switch) | off (its interface is set down)
   local how=$1 iterations=1000000 begin i jobs=()
+  rm -f "$work/log0"
   for i in 0 1; do
     launch_on "$i" 2 2 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \
       --distributed-timeout-minutes 1 &
@@ -249,20 +283,26 @@ die() { # killed | unplugged
   done
   check "$how: the run has begun" wait_for_iterations
   begin=$SECONDS
-  if [ "$how" = killed ]; then kill_machine 1; else ip link set to-node1 down; fi
+  case $how in
+    killed) kill_machine 1 ;;
+    unplugged) ip link set to-node1 down ;;
+    off) ip -n node1 link set eth0 down ;;
+  esac
   wait "${jobs[0]}" || true
   check "$how: named within the time-out (after $((SECONDS - begin)) s)" no_longer_than 60
   check "$how: node0 names a rank of node1" says 0 "error: rank [23] on node1 \(10.77.0.2\) died: "
   wait "${jobs[1]}" || true
   say "    $(grep -m1 'died:' "$work/log0" | cut -c 1-200)"
-  [ "$how" = unplugged ] || return 0
+  [ "$how" != killed ] || return 0
   check "$how: the other side names a rank of node0" says 1 "error: rank [01] on node0 \(10.77.0.1\) died: "
   ip link set to-node1 up
+  ip -n node1 link set eth0 up
 }
 case_deaths() {
   say "a machine that dies, and one that cannot be reached any more"
   die killed
   die unplugged
+  die off
 }
 
 case_strangers() {
@@ -290,7 +330,7 @@ case_strangers() {
 }
 
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun waits keys deaths strangers)
+[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself waits keys deaths strangers)
 for name in "${cases[@]}"; do "case_$name"; done
 if [ "$failures" -gt 0 ]; then
   say "$failures checks failed"
