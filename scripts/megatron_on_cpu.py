@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Runs a program of NVIDIA's Megatron-LM (pretrain_gpt.py unless another is named) on CPUs, without CUDA.
 
-  python scripts/megatron_on_cpu.py --megatron DIR [--ranks N] [--program FILE] -- FLAGS OF THE PROGRAM
+  python scripts/megatron_on_cpu.py --megatron DIR [--ranks N] [--program FILE] [--losses FILE] -- FLAGS OF THE PROGRAM
 
 It starts N processes with the variables of `torchrun` on this machine. In each of them the names of torch.cuda are
 mapped to the CPU and NCCL groups become gloo groups; everything else is Megatron's own code: arguments, data, schedules,
-training loop, checkpoints. Flags that a CPU needs are added unless they are given (see CPU_FLAGS).
+training loop, checkpoints. Flags that a CPU needs are added unless they are given (see CPU_FLAGS). --losses keeps the
+losses with all their digits, as lines of JSON.
 
 Needs: torch, numpy, einops, pybind11, psutil and a C++ compiler (Megatron compiles its index builder). Not part of CI.
 """
 
 import argparse
 import contextlib
+import json
 import multiprocessing
 import os
 import runpy
@@ -26,9 +28,6 @@ CPU_FLAGS = [
     ["--no-persist-layer-norm"],
     ["--no-masked-softmax-fusion"],
     ["--no-gradient-accumulation-fusion"],
-    ["--no-bias-swiglu-fusion"],
-    ["--no-bias-gelu-fusion"],
-    ["--no-bias-dropout-fusion"],
     ["--no-rope-fusion"],
     ["--num-workers", "0"],
     ["--distributed-backend", "gloo"],
@@ -220,6 +219,27 @@ def stand_ins():
     multiprocessing.get_context = torch.multiprocessing.get_context = lambda method=None: forked
 
 
+def keep_losses(path):
+    """Every call of Megatron's training_log also adds a line to `path`."""
+    import megatron.training.training as training
+
+    log = training.training_log
+
+    def logged(losses, *args, **kwargs):
+        # The first call of an interval empties the totals; the losses of this iteration are in `losses`.
+        values = {}
+        for name, value in losses.items():
+            # [sum, tokens], or the mean.
+            value = value.double().flatten()
+            values[name] = (value[0] / value[1] if value.numel() > 1 else value[0]).item()
+        if values:
+            with open(path, "a") as file:
+                file.write(json.dumps(values) + "\n")
+        return log(losses, *args, **kwargs)
+
+    training.training_log = logged
+
+
 def run_one_rank(options, flags):
     stand_ins()
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
@@ -243,6 +263,8 @@ def run_one_rank(options, flags):
     for words in CPU_FLAGS:
         if words[0] not in given:
             flags = flags + words
+    if options.losses and os.environ["RANK"] == str(int(os.environ["WORLD_SIZE"]) - 1):
+        keep_losses(options.losses)  # the last rank has the last pipeline stage
     sys.argv = [program] + flags
     runpy.run_path(program, run_name="__main__")
 
@@ -286,6 +308,7 @@ def main():
     parser.add_argument("--megatron", default=os.environ.get("MEGATRON_LM"), help="a checkout of Megatron-LM")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--program", default="pretrain_gpt.py")
+    parser.add_argument("--losses", help="file for the losses of every iteration")
     words = sys.argv[1:]
     flags = words[words.index("--") + 1 :] if "--" in words else []
     options = parser.parse_args(words[: words.index("--")] if "--" in words else words)

@@ -113,6 +113,11 @@ constexpr auto kNames = std::to_array<Entry>({
     {"torch.distributed.checkpoint.metadata.TensorProperties", kCall},
     {"torch.distributed.checkpoint.metadata.TensorStorageMetadata", kCall},
     {"torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING", kEnum},
+    {"torch.distributed.checkpoint.planner.BytesIOWriteData", kCall},
+    {"torch.distributed.checkpoint.planner.SavePlan", kCall},  // Megatron keeps its ranks' plans
+    {"torch.distributed.checkpoint.planner.TensorWriteData", kCall},
+    {"torch.distributed.checkpoint.planner.WriteItem", kCall},
+    {"torch.distributed.checkpoint.planner.WriteItemType", kEnum},
     {"torch.float16", kValue},
     {"torch.float32", kValue},
     {"torch.float64", kValue},

@@ -1,6 +1,7 @@
 #include "checkpoint/torch/torch_dist.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr const char* kBackend = "torch_dist";
 constexpr std::string_view kCommonObject = "common_state/shard_0_1";
 constexpr std::string_view kOptimizer = "optimizer.";
+// What the distributed optimizer keeps beside its tensors, of the first model-parallel rank.
+constexpr std::string_view kDistributedObject = "optimizer.distributed.dp_group_idx_0.";
+constexpr std::string_view kOneShard = "/shard_0_1";
 
 std::string backend_of(const Path& folder) {
   const Path path = folder / "metadata.json";
@@ -44,6 +48,20 @@ TorchTensor reshaped(const TorchTensor& tensor, const Dims& shape) {
   return result;
 }
 
+// Whether the weights are the masters rounded to their type.
+bool same_when_rounded(std::span<const float> masters, DType dtype,
+                       std::span<const std::byte> weights) {
+  return for_float_dtype(dtype, [&]<class T>() {
+    for (size_t i = 0; i < masters.size(); ++i) {
+      T weight;
+      std::memcpy(&weight, weights.data() + i * sizeof(T), sizeof(T));
+      const T rounded(masters[i]);
+      if (std::memcmp(&weight, &rounded, sizeof(T)) != 0) return false;
+    }
+    return true;
+  });
+}
+
 }  // namespace
 
 bool TorchDistCheckpoint::is_one(const Path& path) {
@@ -63,37 +81,55 @@ TorchDistCheckpoint::TorchDistCheckpoint(const Path& path, const TorchReadOption
   add_tensors(options);
 }
 
+void TorchDistCheckpoint::check_place(const std::string& name, const TorchDistPlace& place) {
+  const Path file = path_ / place.file;
+  auto found = files_.find(place.file);
+  if (found == files_.end()) found = files_.emplace(place.file, MappedFile(file)).first;
+  PHX_CHECK(
+      place.length <= found->second.size() && place.offset <= found->second.size() - place.length,
+      file.native(), " has ", found->second.size(), " bytes, but ", printable(name), " should be ",
+      place.length, " bytes at ", place.offset, ": it is cut off");
+}
+
 // All of them, and with every place inside: a checkpoint whose files are cut off fails here.
 void TorchDistCheckpoint::open_files() {
-  const auto check = [&](const std::string& name, const TorchDistPlace& place) {
-    const Path file = path_ / place.file;
-    auto found = files_.find(place.file);
-    if (found == files_.end()) found = files_.emplace(place.file, MappedFile(file)).first;
-    PHX_CHECK(
-        place.length <= found->second.size() && place.offset <= found->second.size() - place.length,
-        file.native(), " has ", found->second.size(), " bytes, but ", printable(name),
-        " should be ", place.length, " bytes at ", place.offset, ": it is cut off");
-  };
   for (const auto& [name, tensor] : metadata_.tensors) {
-    for (const TorchDistChunk& chunk : tensor.chunks) check(name, chunk.place);
+    for (const TorchDistChunk& chunk : tensor.chunks) check_place(name, chunk.place);
   }
-  for (const auto& [name, place] : metadata_.objects) {
-    if (name == kCommonObject) check(name, place);
-  }
+}
+
+std::string TorchDistCheckpoint::object_json(const std::string& name, const TorchDistPlace& place) {
+  check_place(name, place);
+  const std::string where = str_cat((path_ / place.file).native(), ": ", printable(name));
+  const TorchArchive archive(bytes_at(place), where);
+  // Megatron of 2026 wraps its objects in a list of one.
+  const PickleValue* root = &archive.root();
+  if (root->is(PickleValue::Kind::list) && root->items.size() == 1) root = root->items[0];
+  PHX_CHECK(root->is(PickleValue::Kind::dict), where, " is ", describe(archive.root()),
+            " where a dict, or a list of one dict, should be");
+  return pickle_json(*root, archive);
 }
 
 void TorchDistCheckpoint::read_common() {
   const Path file = path_ / "common.pt";
   const auto object = metadata_.objects.find(std::string(kCommonObject));
   if (object != metadata_.objects.end()) {
-    const TorchArchive archive(
-        bytes_at(object->second),
-        str_cat((path_ / object->second.file).native(), ": ", object->first));
-    common_ = pickle_json(archive.root());
+    common_ = object_json(object->first, object->second);
   } else if (std::filesystem::exists(file)) {
     const MappedFile bytes(file);
-    common_ = pickle_json(TorchArchive(bytes.bytes(), file.native()).root());
+    const TorchArchive archive(bytes.bytes(), file.native());
+    PHX_CHECK(archive.root().is(PickleValue::Kind::dict), file.native(), " is ",
+              describe(archive.root()), " where a dict should be");
+    common_ = pickle_json(archive.root(), archive);
   }
+  // Under dp_reshardable these stand beside the buckets instead: Adam's step, the loss scale.
+  nlohmann::json common = parse_json(common_);
+  for (const char* name : {"optimizer", "grad_scaler"}) {
+    const auto beside = metadata_.objects.find(str_cat(kDistributedObject, name, kOneShard));
+    if (beside != metadata_.objects.end())
+      common["optimizer"][name] = parse_json(object_json(beside->first, beside->second));
+  }
+  common_ = json_text(common);
 }
 
 void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
@@ -120,11 +156,82 @@ void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
       parts_[part.name] = {&tensor, std::move(part.index)};
     }
   }
-  if (left_out > 0)
-    notes_.push_back(str_cat(left_out,
-                             " tensors of optimizer state are left out: only state saved with the "
-                             "model's shapes can be loaded under another layout (Megatron's "
-                             "--dist-ckpt-optim-fully-reshardable)"));
+  if (has_bucket_state(metadata_))
+    add_buckets();
+  else if (left_out > 0)
+    notes_.push_back(str_cat(path_.native(), ": ", left_out,
+                             " tensors of optimizer state are of a kind that is not read: they "
+                             "have neither the model's shapes nor are they buckets"));
+}
+
+// Tries both orders of parameters; the masters, which are the weights before rounding, tell which
+// is right.
+void TorchDistCheckpoint::add_buckets() {
+  std::map<std::string, TensorInfo> model;
+  for (const auto& [name, info] : infos_) {
+    if (name.starts_with(kOptimizer)) continue;
+    const Part& part = parts_.at(name);
+    const Dims& shape = part.tensor->info.shape;
+    model[name] = {info.dtype,
+                   Dims(shape.begin() + static_cast<ptrdiff_t>(part.index.size()), shape.end())};
+  }
+  const nlohmann::json args = parse_json(common_).value("args", nlohmann::json());
+  std::string problem;
+  const NormModules first = args.is_object() ? norm_modules(args) : NormModules::fused;
+  const NormModules second =
+      first == NormModules::fused ? NormModules::separate : NormModules::fused;
+  for (const NormModules norms : {first, second}) {
+    try {
+      flat_parts_ = bucket_parts(metadata_, model, args, norms);
+    } catch (const Error& error) {
+      problem = error.what();
+      continue;
+    }
+    for (const auto& [name, parts] : flat_parts_)
+      for (const FlatPart& part : parts)
+        for (const TorchDistChunk& chunk : part.flat->chunks)
+          if (chunk.box.size[0] > 0) flat_chunks_[part.flat][chunk.box.begin[0]] = &chunk;
+    if (masters_fit_weights()) {
+      for (const auto& [name, parts] : flat_parts_) {
+        const std::string tensor = name.substr(name.find('.', kOptimizer.size()) + 1);
+        infos_[name] = {DType::f32, infos_.at(tensor).shape};
+      }
+      return;
+    }
+    problem = "the masters in its buckets are not those of the weights";
+  }
+  flat_parts_.clear();
+  flat_chunks_.clear();
+  notes_.push_back(
+      str_cat(path_.native(), ": its optimizer state (dp_reshardable) cannot be read: ", problem));
+}
+
+// Looks at two corners of what every rank had.
+bool TorchDistCheckpoint::masters_fit_weights() const {
+  constexpr std::string_view kMaster = "optimizer.master.";
+  for (const auto& [name, parts] : flat_parts_) {
+    if (!name.starts_with(kMaster)) continue;
+    const std::string weight = name.substr(kMaster.size());
+    const DType dtype = infos_.at(weight).dtype;
+    for (const FlatPart& part : parts) {
+      for (const bool last : {false, true}) {
+        Box box = part.box;
+        for (size_t i = 0; i < box.size.size(); ++i) {
+          const int64_t size = std::min<int64_t>(box.size[i], i + 1 == box.size.size() ? 64 : 4);
+          if (last) box.begin[i] += box.size[i] - size;
+          box.size[i] = size;
+        }
+        const size_t count = static_cast<size_t>(*num_elements(box.size));
+        std::vector<float> masters(count);
+        copy_flat(part, box, std::as_writable_bytes(std::span(masters)));
+        std::vector<std::byte> stored(count * static_cast<size_t>(size_of(dtype)));
+        const Part& whole = parts_.at(weight);
+        copy_stacked(weight, whole, box, stored);
+        if (!same_when_rounded(masters, dtype, stored)) return false;
+      }
+    }
+  }
+  return true;
 }
 
 std::span<const std::byte> TorchDistCheckpoint::bytes_at(const TorchDistPlace& place) const {
@@ -156,11 +263,17 @@ const TorchTensor& TorchDistCheckpoint::chunk_tensor(const std::string& name,
 
 void TorchDistCheckpoint::read(const std::string& name, const Box& box,
                                std::span<std::byte> out) const {
-  const auto found = parts_.find(name);
-  PHX_CHECK(found != parts_.end(), path_.native(), " has no tensor ", name, " among its ",
-            parts_.size());
-  check_box(str_cat(path_.native(), ": ", name), infos_.at(name), box, out.size());
-  const Part& part = found->second;
+  const auto info = infos_.find(name);
+  PHX_CHECK(info != infos_.end(), path_.native(), " has no tensor ", name, " among its ",
+            infos_.size());
+  check_box(str_cat(path_.native(), ": ", name), info->second, box, out.size());
+  const auto flat = flat_parts_.find(name);
+  if (flat == flat_parts_.end()) return copy_stacked(name, parts_.at(name), box, out);
+  for (const FlatPart& part : flat->second) copy_flat(part, box, out);
+}
+
+void TorchDistCheckpoint::copy_stacked(const std::string& name, const Part& part, const Box& box,
+                                       std::span<std::byte> out) const {
   Box wanted{part.index, Dims(part.index.size(), 1)};
   wanted.begin.insert(wanted.begin.end(), box.begin.begin(), box.begin.end());
   wanted.size.insert(wanted.size.end(), box.size.begin(), box.size.end());
@@ -168,6 +281,45 @@ void TorchDistCheckpoint::read(const std::string& name, const Box& box,
   for (const TorchDistChunk& chunk : part.tensor->chunks) {
     if (!overlap(chunk.box, wanted)) continue;
     copy_part(chunk_tensor(name, *part.tensor, chunk), from, chunk.box, wanted, out);
+  }
+}
+
+// Run by run: where the innermost axes are wanted whole, several rows are one.
+void TorchDistCheckpoint::copy_flat(const FlatPart& part, const Box& wanted,
+                                    std::span<std::byte> out) const {
+  const auto both = intersection(part.box, wanted);
+  if (!both) return;
+  const Dims held = dense_strides(part.box.size), into = dense_strides(wanted.size);
+  size_t outer = both->size.size();  // axes before it are stepped through
+  int64_t run = 1;
+  while (outer > 0) {
+    run *= both->size[--outer];
+    if (both->size[outer] != part.box.size[outer] || both->size[outer] != wanted.size[outer]) break;
+  }
+  const auto& chunks = flat_chunks_.at(part.flat);
+  const auto copy_run = [&](int64_t from, int64_t to) {
+    for (int64_t left = run; left > 0;) {
+      const TorchDistChunk& chunk = *std::prev(chunks.upper_bound(from))->second;
+      const int64_t at = from - chunk.box.begin[0];
+      const int64_t count = std::min(left, chunk.box.size[0] - at);
+      const TorchTensor& tensor = chunk_tensor("a bucket", *part.flat, chunk);
+      const Dims one = {1};
+      tensor.copy({{at}, {count}}, {out.data() + to * size_of(DType::f32), one});
+      from += count, to += count, left -= count;
+    }
+  };
+  Dims index(outer, 0);
+  for (;;) {
+    int64_t from = part.begin, to = 0;
+    for (size_t i = 0; i < both->size.size(); ++i) {
+      const int64_t at = both->begin[i] + (i < outer ? index[i] : 0);
+      from += (at - part.box.begin[i]) * held[i];
+      to += (at - wanted.begin[i]) * into[i];
+    }
+    copy_run(from, to);
+    size_t axis = outer;
+    while (axis > 0 && ++index[axis - 1] == both->size[axis - 1]) index[--axis] = 0;
+    if (axis == 0) break;
   }
 }
 

@@ -2,9 +2,10 @@
 // in which __R_N.distcp, each chunk a small torch.save file. Both generations are read: replicated
 // state in common.pt, or in a byte object.
 //
-// Tensors come under our names, layers one by one, whatever the file stacks. Optimizer state with
-// the model's shapes (fully reshardable) comes as optimizer.exp_avg.*, optimizer.exp_avg_sq.* and
-// optimizer.master.*; other kinds are left out, and notes() says so.
+// Tensors come under our names, layers one by one, whatever the file stacks. Optimizer state comes
+// as optimizer.exp_avg.*, optimizer.exp_avg_sq.* and optimizer.master.*: with the model's shapes
+// (fully reshardable, or without the distributed optimizer) or out of flat buckets (dp_reshardable,
+// bucket_state.h). Where it cannot be read, all of it is left out, and notes() says why.
 #pragma once
 
 #include <map>
@@ -16,6 +17,7 @@
 
 #include "base/file.h"
 #include "checkpoint/tensor_source.h"
+#include "checkpoint/torch/bucket_state.h"
 #include "checkpoint/torch/torch_archive.h"
 #include "checkpoint/torch/torch_dist_metadata.h"
 
@@ -47,9 +49,16 @@ class TorchDistCheckpoint : public TensorSource {
     Dims index;
   };
 
+  void check_place(const std::string& name, const TorchDistPlace& place);
   void open_files();
   void read_common();
+  std::string object_json(const std::string& name, const TorchDistPlace& place);
   void add_tensors(const TorchReadOptions& options);
+  void add_buckets();
+  bool masters_fit_weights() const;
+  void copy_stacked(const std::string& name, const Part& part, const Box& box,
+                    std::span<std::byte> out) const;
+  void copy_flat(const FlatPart& part, const Box& wanted, std::span<std::byte> out) const;
   std::span<const std::byte> bytes_at(const TorchDistPlace& place) const;
   const TorchTensor& chunk_tensor(const std::string& name, const TorchDistTensor& tensor,
                                   const TorchDistChunk& chunk) const;
@@ -59,6 +68,9 @@ class TorchDistCheckpoint : public TensorSource {
   std::map<std::string, MappedFile> files_;
   std::map<std::string, TensorInfo> infos_;
   std::map<std::string, Part> parts_;
+  // State in flat buckets, and the chunks of a bucket by where they begin.
+  std::map<std::string, std::vector<FlatPart>> flat_parts_;
+  std::map<const TorchDistTensor*, std::map<int64_t, const TorchDistChunk*>> flat_chunks_;
   std::vector<std::string> notes_;
   std::string common_ = "{}";
 
