@@ -53,9 +53,9 @@ struct ExportOptions {
 
 // The options of a run of this model, as far as the checkpoint tells them.
 PretrainOptions imported_options(const MegatronModel& megatron) {
-  PretrainOptions options = PretrainOptions::from_json(json_text(megatron.options()));
-  options.model.resolve();
-  options.train.micro_batch_size = 1;
+  nlohmann::json values = megatron_run_options(megatron);
+  if (!values.contains("micro_batch_size")) values["micro_batch_size"] = 1;
+  PretrainOptions options = PretrainOptions::from_json(json_text(values));
   const auto& embedding = megatron.weights->tensors().find("embedding.word_embeddings.weight");
   PHX_CHECK(embedding != megatron.weights->tensors().end(), megatron.path.string(),
             " has no embedding.word_embeddings.weight: it is no language model's");
@@ -82,8 +82,12 @@ int run_import_megatron(std::span<const std::string> args) {
   const std::optional<RunState> state = megatron_run_state(megatron.common_json);
   const bool resumable = megatron.has_optimizer && state && !options.weights_only;
   const TensorSource& source = resumable ? *megatron.tensors : *megatron.weights;
-  CheckpointInfo info{{"options", imported_options(megatron).to_json()}};
-  if (resumable) info["state"] = state->to_json();
+  CheckpointInfo info = megatron_info(megatron);
+  info["options"] = imported_options(megatron).to_json();
+  if (resumable)
+    info["state"] = state->to_json();
+  else
+    info.erase("schedule");
   const int64_t iteration = resumable ? state->iteration : 0;
   for (const std::string& note : megatron.notes) std::cout << "note: " << note << "\n";
   write_checkpoint(options.native, iteration, source, info);

@@ -2,11 +2,10 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/options.h"
 #include "checkpoint/torch/split_masters.h"
 #include "checkpoint/torch/torch_kind.h"
+#include "convert/megatron_options.h"
 #include "convert/renamed_source.h"
-#include "transformer/transformer_config.h"
 
 namespace phx {
 namespace {
@@ -66,16 +65,7 @@ Json MegatronModel::options() const {
   PHX_CHECK(args != common.end() && args->is_object(), path.native(),
             " does not hold the arguments of its run: what model it is, is not known"
             "\n  hint: give the model's flags");
-  TransformerConfig model;
-  OptionSet fields;
-  fields.add("Model", model);
-  const Json known = fields.json();
-  Json options = Json::object();
-  for (const auto& [key, unused] : known.items()) {
-    const auto found = args->find(key);
-    if (found != args->end() && !found->is_null()) options[key] = *found;
-  }
-  if (!options.contains("bias_gelu_fusion")) options["bias_gelu_fusion"] = true;
+  Json options = megatron_model_options(*args, path.native());
   if (vocab_size_ > 0)
     options["vocab_size"] = vocab_size_;
   else if (options.contains("padded_vocab_size"))

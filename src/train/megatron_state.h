@@ -1,14 +1,26 @@
 // Where a run of Megatron's stood, from the replicated state of its checkpoint.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "checkpoint/manifest.h"
+#include "convert/megatron_model.h"
 #include "train/run_state.h"
 
 namespace phx {
 
 // Nothing if the state does not say the iteration and the samples that it took.
 std::optional<RunState> megatron_run_state(const std::string& common_json);
+
+// The options of the run as in options.json, as far as ours have them: the model, batches, length,
+// learning rate, weight decay, Adam. What Megatron fills in by itself (a decay as long as the run)
+// is unset again. An error if the checkpoint does not hold its arguments.
+nlohmann::json megatron_run_options(const MegatronModel& model);
+
+// What a checkpoint of ours would say beside its tensors: "options" and "schedule", each if the
+// state tells it. Its "state" is megatron_run_state().
+CheckpointInfo megatron_info(const MegatronModel& model);
 
 }  // namespace phx

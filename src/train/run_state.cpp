@@ -113,17 +113,28 @@ nlohmann::json lengths_json(const ScheduleLengths& lengths) {  // in samples
           {"weight decay", lengths.total}};
 }
 
+// What a checkpoint, ours or Megatron's, says beside its tensors.
+struct SavedRun {
+  std::string path;
+  CheckpointInfo info;
+};
+
 // A resumed run should be the run that was saved: the model must be the same, and so must the
 // schedules unless the command line is told to win.
-void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool weights_only) {
-  const auto found = file.manifest().info.find("options");
-  if (found == file.manifest().info.end() || config.json.empty()) return;
+void compare_options(const SavedRun& saved, const RunConfig& config, bool weights_only) {
+  const auto found = saved.info.find("options");
+  if (found == saved.info.end() || config.json.empty()) return;
   auto before = parse_json(found->second);
   const auto now = parse_json(config.json);
   // Before there was a choice GELU was always exact.
   if (config.model.activation() == MlpActivation::gelu_tanh && !config.model.openai_gelu &&
       !before.contains("bias_gelu_fusion"))
     before["bias_gelu_fusion"] = false;
+  // Of other activations it says nothing.
+  const MlpActivation activation = config.model.activation();
+  if (config.model.openai_gelu ||
+      (activation != MlpActivation::gelu && activation != MlpActivation::gelu_tanh))
+    before.erase("bias_gelu_fusion");
   TransformerConfig model;
   OptimizerConfig optim;
   OptionSet model_fields, schedule_fields;
@@ -158,8 +169,7 @@ void compare_options(const NativeCheckpoint& file, const RunConfig& config, bool
                   " in the checkpoint, ", text_of(now[key]), " now");
     }
   }
-  PHX_CHECK(different.empty(), file.path().string(), " was made with other options:", different,
-            "\n  hint: ",
+  PHX_CHECK(different.empty(), saved.path, " was made with other options:", different, "\n  hint: ",
             model_differs ? "its weights fit the model that they were trained for: give the same, "
                             "or --use-checkpoint-args and none of these flags"
                           : "give the same, or --finetune to take weights only, or "
@@ -328,10 +338,10 @@ void compare_seed(const NativeCheckpoint& file, const TrainConfig& train) {
 
 // Schedules count samples: with other batches the same flags mean other curves, on which the
 // samples consumed so far stand elsewhere.
-void compare_schedule(const NativeCheckpoint& file, const Session& session) {
+void compare_schedule(const SavedRun& saved, const Session& session) {
   const OptimizerConfig& optim = session.config.optim;
-  const auto found = file.manifest().info.find("schedule");
-  if (found == file.manifest().info.end() || optim.override_opt_param_scheduler) return;
+  const auto found = saved.info.find("schedule");
+  if (found == saved.info.end() || optim.override_opt_param_scheduler) return;
   const nlohmann::json before = parse_json(found->second),
                        now = lengths_json(schedule_lengths(session));
   std::set<std::string> matter = {"warm-up"};
@@ -343,7 +353,7 @@ void compare_schedule(const NativeCheckpoint& file, const Session& session) {
     if (before.contains(key) && before[key] != now[key])
       different += str_cat("\n  ", key, ": ", value_text(before[key]),
                            " samples in the checkpoint, ", value_text(now[key]), " now");
-  PHX_CHECK(different.empty(), file.path().string(),
+  PHX_CHECK(different.empty(), saved.path,
             " was trained with other schedules, which count samples:", different,
             "\n  hint: the same length and --global-batch-size (now ",
             session.batch_schedule.largest(),
@@ -397,6 +407,9 @@ Loaded load_megatron(Session& session, const Found& found) {
   const std::optional<int64_t> step =
       found.folder == Path(train.load) ? train.ckpt_step : std::nullopt;
   const MegatronModel megatron(found.folder, step, session.config.model.vocab_size.value_or(0));
+  const SavedRun saved{megatron.path.string(), megatron_info(megatron)};
+  compare_options(saved, session.config, found.finetune);
+  if (!found.finetune && !train.skip_train) compare_schedule(saved, session);
   Loaded loaded{.state = {}, .path = megatron.path, .report = {}};
   if (!found.finetune) loaded.state = megatron_run_state(megatron.common_json);
   const bool optimizer =
@@ -428,9 +441,10 @@ std::optional<Loaded> load_session(Session& session) {
                               sizes.tp * sizes.dp == 1 ? Readers::one : Readers::many);
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.
   const bool finetune = found->finetune || !file.manifest().info.contains("state");
-  compare_options(file, session.config, finetune);
+  const SavedRun saved{file.path().string(), file.manifest().info};
+  compare_options(saved, session.config, finetune);
   if (!finetune) compare_seed(file, train);
-  if (!finetune && !train.skip_train) compare_schedule(file, session);
+  if (!finetune && !train.skip_train) compare_schedule(saved, session);
   if (!finetune && !train.skip_train && session.mesh.rank() == 0) compare_data(file, session);
   const bool optimizer = train.load_optim && !finetune && !train.skip_train;
   const std::vector<FlatState> states = states_of(session, optimizer);

@@ -1,0 +1,100 @@
+#include "convert/megatron_options.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/options.h"
+#include "transformer/transformer_config.h"
+
+namespace phx {
+namespace {
+
+using Json = nlohmann::json;
+
+// Arguments whose name is not the flag's: Megatron renames some over time.
+struct Renamed {
+  const char* ours;
+  const char* theirs;
+};
+constexpr auto kRenamed = std::to_array<Renamed>({
+    {"norm_epsilon", "layernorm_epsilon"},
+    {"apply_layernorm_1p", "layernorm_zero_centered_gamma"},
+});
+
+// Arguments that make the weights another function, one that is not computed here, unless they are
+// null, false, 0 or `usual`.
+struct Other {
+  const char* argument;
+  const char* usual = "";
+};
+constexpr auto kOther = std::to_array<Other>({
+    {"activation_func_clamp_value"},
+    {"apply_residual_connection_post_layernorm"},
+    {"attention_output_gate"},
+    {"enable_mhc_connections"},
+    {"experimental_attention_variant"},
+    {"glu_linear_offset"},
+    {"heterogeneous_layers_config_encoded_json"},
+    {"hybrid_layer_pattern"},
+    {"hybrid_override_pattern"},
+    {"is_hybrid_model"},
+    {"linear_attention_freq"},
+    {"mtp_num_layers"},
+    {"multi_latent_attention"},
+    {"num_experts"},
+    {"qk_l2_norm"},
+    {"quick_geglu"},
+    {"softmax_type", "vanilla"},
+    {"use_mup"},
+});
+
+void check_known(const Json& args, const std::string& where) {
+  for (const Other& other : kOther) {
+    const Json value = args.value(other.argument, Json());
+    const bool usual = value.is_null() || value == false || value == 0 || value == other.usual;
+    std::string flag = other.argument;
+    std::ranges::replace(flag, '_', '-');
+    PHX_CHECK(usual, where, " was trained with --", flag, " ", json_text(value),
+              ": such models are not computed here");
+  }
+}
+
+// Windows are lists there.
+Json window_text(const Json& window) {
+  if (!window.is_array() || window.size() != 2 || !window[0].is_number_integer() ||
+      !window[1].is_number_integer())
+    return window;
+  return str_cat(window[0].get<int64_t>(), ",", window[1].get<int64_t>());
+}
+
+}  // namespace
+
+Json megatron_model_options(const Json& args, const std::string& where) {
+  check_known(args, where);
+  TransformerConfig model;
+  OptionSet fields;
+  fields.add("Model", model);
+  Json options = Json::object();
+  const auto take = [&](const std::string& ours, const std::string& theirs) {
+    const auto found = args.find(theirs);
+    if (found != args.end() && !found->is_null()) options[ours] = *found;
+  };
+  const Json known = fields.json();
+  for (const auto& [key, unused] : known.items()) take(key, key);
+  for (const Renamed& renamed : kRenamed) take(renamed.ours, renamed.theirs);
+  if (options.contains("window_size")) options["window_size"] = window_text(options["window_size"]);
+  // With biases everywhere Megatron says it too.
+  if (options.value("add_bias_linear", Json(true)) == true) options.erase("add_qkv_bias");
+  // It says which GELU a layer with biases computes, and of other layers nothing: Megatron itself
+  // switches it off there.
+  const auto on = [&](const char* key) { return options.value(key, Json(false)) == true; };
+  const bool gelu = !on("swiglu") && !on("squared_relu") && !on("openai_gelu") &&
+                    options.value("add_bias_linear", Json(true)) == true;
+  if (!gelu || !options.contains("bias_gelu_fusion")) options["bias_gelu_fusion"] = true;
+  return options;
+}
+
+}  // namespace phx
