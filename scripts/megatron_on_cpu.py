@@ -20,6 +20,7 @@ import runpy
 import subprocess
 import sys
 import sysconfig
+import types
 import typing
 
 # Kernels that exist on GPUs only are switched off; the unfused code computes the same functions.
@@ -219,6 +220,67 @@ def stand_ins():
     multiprocessing.get_context = torch.multiprocessing.get_context = lambda method=None: forked
 
 
+def stand_in_for_apex_norm():
+    """The function behind Megatron's own LayerNorm, which --apply-layernorm-1p needs."""
+    import torch
+
+    class LayerNorm:
+        @staticmethod
+        def forward(ctx, input, weight, bias, normalized_shape, eps):
+            raise NotImplementedError
+
+        @staticmethod
+        def apply(input, weight, bias, normalized_shape, eps):
+            return torch.nn.functional.layer_norm(input, normalized_shape, weight, bias, eps)
+
+    names = ("apex", "apex.normalization", "apex.normalization.fused_layer_norm")
+    for name in names:
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__path__ = []
+    sys.modules[names[-1]].FusedLayerNormAffineFunction = LayerNorm
+
+
+def stand_in_for_apex_adam():
+    """Adam that keeps its step in the groups of parameters, as Apex's and Transformer Engine's do: Megatron loads the
+    distributed optimizer's state only with these."""
+    import torch
+    import megatron.core.optimizer
+    import megatron.core.optimizer.distrib_optimizer
+
+    class FusedAdam(torch.optim.Optimizer):
+        def __init__(self, params, lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-8, adam_w_mode=True,
+                     weight_decay=0.0, capturable=False):
+            assert adam_w_mode and bias_correction and not capturable
+            super().__init__(params, dict(lr=lr, bias_correction=True, betas=betas, eps=eps, weight_decay=weight_decay))
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                group["step"] = group.get("step", 0) + 1
+                beta1, beta2 = group["betas"]
+                correction1, correction2 = 1 - beta1 ** group["step"], 1 - beta2 ** group["step"]
+                for parameter in group["params"]:
+                    gradient = parameter.grad
+                    if gradient is None:
+                        continue
+                    state = self.state[parameter]
+                    if not state:
+                        state["exp_avg"] = torch.zeros_like(parameter)
+                        state["exp_avg_sq"] = torch.zeros_like(parameter)
+                    mean, square = state["exp_avg"], state["exp_avg_sq"]
+                    mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
+                    square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                    size = (square / correction2).sqrt_().add_(group["eps"])
+                    parameter.addcdiv_(mean / correction1, size, value=-group["lr"])
+
+    megatron.core.optimizer.Adam = FusedAdam
+    megatron.core.optimizer.USING_PYTORCH_OPTIMIZER = False
+    distributed = megatron.core.optimizer.distrib_optimizer
+    distributed.Adam = FusedAdam
+    distributed.HAVE_APEX_OR_TE = distributed.USING_APEX_OPTIMIZER = True
+
+
 def keep_losses(path):
     """Every call of Megatron's training_log also adds a line to `path`."""
     import megatron.training.training as training
@@ -255,6 +317,9 @@ def run_one_rank(options, flags):
     map_torch_cuda()
     map_tensors()
     map_distributed()
+    if "--apply-layernorm-1p" in flags:
+        stand_in_for_apex_norm()
+    stand_in_for_apex_adam()
     program = options.program
     if not os.path.exists(program):
         program = os.path.join(options.megatron, program)

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/native_checkpoint.h"
+#include "checkpoint/torch/joined_masters.h"
 #include "checkpoint/torch/torch_dist_writer.h"
 #include "checkpoint/write_checkpoint.h"
 #include "cli/convert_target.h"
@@ -40,7 +41,8 @@ struct ImportOptions {
 
 struct ExportOptions {
   std::string native, torch_dist;
-  std::optional<int64_t> step;
+  std::optional<int64_t> step, padded_vocab_size;
+  bool optimizer = false;
 
   template <class Field>
   void each(Field&& field) {
@@ -48,6 +50,11 @@ struct ExportOptions {
     field("ckpt-step", step, "its iteration", NotNegative{}, DefaultIs{"the newest"});
     field("torch-dist", torch_dist, "folder to write to: DIR/iter_%07d and the file that names it",
           Required{});
+    field("optimizer", optimizer,
+          "write the optimizer's state too (fully reshardable), from which Megatron goes on");
+    field("padded-vocab-size", padded_vocab_size,
+          "rows of embedding and output layer, those beyond the vocabulary zero", Positive{},
+          DefaultIs{"as the run's options pad it"});
   }
 };
 
@@ -104,29 +111,41 @@ int run_export_torch_dist(std::span<const std::string> args) {
   set.add("Export", options);
   const CommandHelp help = {
       "phalanx convert export --native DIR --torch-dist DIR [flags]",
-      "Writes a native checkpoint's weights as Megatron's torch_dist, which PyTorch's own reader "
-      "of\n"
-      "distributed checkpoints loads.",
+      "Writes a native checkpoint as Megatron's torch_dist. Megatron loads it, its weights alone "
+      "with\n"
+      "--no-load-optim or --finetune; so does PyTorch's own reader of distributed checkpoints.",
       "phalanx convert export --native checkpoints/native --torch-dist checkpoints/megatron"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
   const auto iteration = options.step ? options.step : latest_checkpoint(options.native);
   PHX_CHECK(iteration.has_value(), "--native ", options.native,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
-  const NativeCheckpoint checkpoint(find_checkpoint(options.native, *iteration));
+  const auto checkpoint =
+      std::make_shared<NativeCheckpoint>(find_checkpoint(options.native, *iteration));
   check_holds_no_checkpoint("--torch-dist", options.torch_dist);
+  const CheckpointInfo& info = checkpoint->manifest().info;
+  PHX_CHECK(!options.optimizer || info.contains("state"), checkpoint->path().string(),
+            " holds weights of no run, without optimizer state\n  hint: leave out --optimizer");
+  const TransformerConfig model = PretrainOptions::from_json(checkpoint->info("options")).model;
+  const int64_t rows =
+      options.padded_vocab_size.value_or(model.padded_vocab_size.value_or(model.padded_vocab()));
   const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
   const Path temporary(folder.string() + ".tmp");  // of a conversion that was stopped: written anew
   remove_tree(temporary);
-  write_torch_dist(checkpoint, temporary,
-                   {.iteration = *iteration, .args = checkpoint.info("options")});
+  const MegatronCommon common = megatron_common(info, rows, options.optimizer);
+  write_torch_dist(JoinedMasters(checkpoint), temporary,
+                   {.iteration = *iteration,
+                    .args = common.args,
+                    .common = common.common,
+                    .padded_vocab_size = rows,
+                    .optimizer = options.optimizer});
   if (Disk::real().rename(temporary.c_str(), folder.c_str()) != 0)
     throw_file_error("rename", temporary, errno);
   sync_folder(options.torch_dist);
   write_file(Path(options.torch_dist) / "latest_checkpointed_iteration.txt",
              std::to_string(*iteration));
-  std::cout << fmt::format("{}: written to {} as torch_dist\n", checkpoint.path().string(),
-                           folder.string());
+  std::cout << fmt::format("{}: written to {} as torch_dist{}\n", checkpoint->path().string(),
+                           folder.string(), options.optimizer ? ", with optimizer state" : "");
   return kExitDone;
 }
 

@@ -5,6 +5,7 @@
 #include "base/option_binder.h"
 #include "base/options.h"
 #include "optim/optimizer_config.h"
+#include "optim/schedule.h"
 #include "train/train_config.h"
 
 namespace phx {
@@ -152,6 +153,129 @@ CheckpointInfo megatron_info(const MegatronModel& model) {
   }
   if (!lengths.empty()) info["schedule"] = json_text(lengths);
   return info;
+}
+
+namespace {
+
+// Those of one learning rate: matrices, whose weights decay, and the rest. Megatron finds a group
+// by these values; the keys of torch's AdamW and of the fused kernels' stand side by side.
+void add_groups(Json& groups, const OptimizerConfig& config, double lr, double max_lr,
+                double min_lr, double weight_decay, int64_t step) {
+  for (const double decayed : {1.0, 0.0}) {
+    groups.push_back({{"is_expert_parallel", false},
+                      {"default_config", max_lr == *config.lr && min_lr == config.min_lr},
+                      {"wd_mult", decayed},
+                      {"lr_mult", 1.0},
+                      {"is_decoupled_lr", false},
+                      {"max_lr", max_lr},
+                      {"min_lr", min_lr},
+                      {"lr", lr},
+                      {"betas", {config.adam_beta1, config.adam_beta2}},
+                      {"eps", config.adam_eps},
+                      {"weight_decay", decayed * weight_decay},
+                      {"step", step},
+                      {"bias_correction", true},
+                      {"amsgrad", false},
+                      {"maximize", false},
+                      {"foreach", nullptr},
+                      {"capturable", false},
+                      {"differentiable", false},
+                      {"fused", nullptr},
+                      {"decoupled_weight_decay", true}});
+  }
+}
+
+Json optimizer_common(const OptimizerConfig& config, const ScheduleLengths& lengths,
+                      const RunState& state) {
+  const int64_t samples = state.scheduled_samples;
+  const double decay = weight_decay(config, lengths, samples);
+  Json groups = Json::array();
+  add_groups(groups, config, learning_rate(config, lengths, samples), *config.lr, config.min_lr,
+             decay, state.updates);
+  if (config.decoupled_lr)
+    add_groups(groups, config, decoupled_learning_rate(config, lengths, samples),
+               *config.decoupled_lr, config.decoupled_min_lr.value_or(config.min_lr), decay,
+               state.updates);
+  // With the distributed optimizer and in mixed precision the groups are one level deeper.
+  const Json inner{{"param_groups", groups},
+                   {"state", {{"common_step", {{"$tensor", state.updates}}}}}};
+  Json optimizer = inner;
+  optimizer["optimizer"] = inner;
+  optimizer["param_state_sharding_type"] = "fully_reshardable";
+  if (state.scaler)
+    optimizer["grad_scaler"] = {{"scale", {{"$tensor", {state.scaler->scale}}}},
+                                {"growth_tracker", state.scaler->growth},
+                                {"hysteresis_tracker", state.scaler->hysteresis_left}};
+  return optimizer;
+}
+
+Json scheduler_common(const OptimizerConfig& config, const ScheduleLengths& lengths,
+                      int64_t samples) {
+  const Json names = [&] {
+    OptimizerConfig copy = config;
+    OptionSet fields;
+    fields.add("Optimizer", copy);
+    return fields.json();
+  }();
+  return {{"max_lr", *config.lr},
+          {"min_lr", config.min_lr},
+          {"lr_warmup_steps", lengths.warmup},
+          {"lr_decay_steps", lengths.decay},
+          {"lr_decay_style", names.at("lr_decay_style")},
+          {"num_steps", samples},
+          {"start_wd", config.first_weight_decay()},
+          {"end_wd", config.last_weight_decay()},
+          {"wd_incr_style", names.at("weight_decay_incr_style")},
+          {"wd_incr_steps", lengths.total}};
+}
+
+}  // namespace
+
+MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_size,
+                               bool optimizer) {
+  Json args = parse_json(info.at("options"));
+  args["padded_vocab_size"] = padded_vocab_size;
+  // Names that Megatron gives them in 2026.
+  if (args.contains("norm_epsilon")) args["layernorm_epsilon"] = args["norm_epsilon"];
+  if (args.contains("apply_layernorm_1p"))
+    args["layernorm_zero_centered_gamma"] = args["apply_layernorm_1p"];
+  args["ckpt_format"] = "torch_dist";
+  // It would ask for states of its generators, and for the optimizer's.
+  args["no_save_rng"] = true;
+  args["no_save_optim"] = !optimizer;
+  Json common{{"content_metadata",
+               {{"distrib_optim_sharding_type", "fully_reshardable"},
+                {"distrib_optim_fully_reshardable_mem_efficient", false},
+                {"singleton_local_shards", false},
+                {"chained_optim_avoid_prefix", true}}}};
+  if (const auto found = info.find("state"); found != info.end()) {
+    const RunState state = RunState::from_json(found->second);
+    args["consumed_train_samples"] = state.consumed_samples;
+    args["consumed_valid_samples"] = state.consumed_valid_samples;
+    args["skipped_train_samples"] = 0;
+    if (optimizer) {
+      OptimizerConfig config;
+      OptionSet fields;
+      fields.add("Optimizer", config);
+      Json known = fields.json();
+      for (auto& [key, value] : known.items())
+        if (args.contains(key)) value = args[key];
+      ParseReport report;
+      fields.load_json(known, report);
+      PHX_CHECK(report.ok() && config.lr, "the checkpoint's options do not say its schedules:\n",
+                format_problems(report.problems));
+      const auto schedule = info.find("schedule");
+      PHX_CHECK(schedule != info.end(), "the checkpoint does not say how long its schedules are");
+      const Json lengths = parse_json(schedule->second);
+      const ScheduleLengths samples{.warmup = lengths.value("warm-up", 0.0),
+                                    .decay = lengths.value("decay", int64_t{0}),
+                                    .wsd_decay = lengths.value("final decay", int64_t{0}),
+                                    .total = lengths.value("weight decay", int64_t{0})};
+      common["optimizer"] = optimizer_common(config, samples, state);
+      common["opt_param_scheduler"] = scheduler_common(config, samples, state.scheduled_samples);
+    }
+  }
+  return {json_text(args), json_text(common)};
 }
 
 }  // namespace phx

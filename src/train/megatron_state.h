@@ -23,4 +23,14 @@ nlohmann::json megatron_run_options(const MegatronModel& model);
 // state tells it. Its "state" is megatron_run_state().
 CheckpointInfo megatron_info(const MegatronModel& model);
 
+// The way back. What a checkpoint of ours says, as Megatron finds it in its own: `args` is the
+// namespace of its arguments, `common` further replicated state in the form of
+// checkpoint/torch/torch_object.h. `info` has "options", and "state" and "schedule" if it is of a
+// run; `optimizer`: its optimizer state is written too.
+struct MegatronCommon {
+  std::string args, common;
+};
+MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_size,
+                               bool optimizer);
+
 }  // namespace phx

@@ -9,6 +9,7 @@
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/torch/torch_dist.h"
 #include "checkpoint/torch_fixture.h"
+#include "checkpoint/write_checkpoint.h"
 #include "cli/convert_command.h"
 #include "cli/pretrain_options.h"
 #include "support/temp_folder.h"
@@ -38,13 +39,57 @@ TEST(ConvertMegatron, TorchDistBecomesNativeAndTorchDistAgain) {
   EXPECT_THAT(output_of({"export", "--native", native, "--torch-dist", out}),
               HasSubstr("iter_0000030 as torch_dist"));
   EXPECT_EQ(latest_checkpoint(out), 30);
-  const TorchDistCheckpoint after(Path(out) / "iter_0000030");
+  const TorchDistCheckpoint after(Path(out) / "iter_0000030", {.vocab_size = 22});
   EXPECT_EQ(after.tensors().size(), 15u);
   for (const auto& [name, info] : after.tensors()) {
     EXPECT_EQ(info.dtype, DType::bf16);
     // bf16 weights were made of the masters: those of the fixture are other numbers.
     expect_fixture(after, name, "optimizer.state.param." + name);
   }
+  // The rows that pad the vocabulary, to a multiple of 128, are zero.
+  const TorchDistCheckpoint padded(Path(out) / "iter_0000030");
+  const auto rows = read_numbers(padded, "output_layer.weight", {{22, 0}, {106, 8}});
+  EXPECT_EQ(rows, std::vector<double>(106 * 8, 0.0));
+}
+
+// Weights, moments and masters go there and come back to the bit, with the step and the schedules.
+TEST(ConvertMegatron, OptimizerStateGoesToTorchDistAndBack) {
+  const TempFolder folder;
+  const std::string native = folder / "native", out = folder / "out", again = folder / "again";
+  output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native,
+             "--vocab-size", "22"});
+  // The fixture's arguments say no schedules: as a run with them would have saved it.
+  const Path first = checkpoint_path(native, 30);
+  nlohmann::json options = nlohmann::json::parse(NativeCheckpoint(first).info("options"));
+  options["lr"] = 0.25;
+  options["make_vocab_size_divisible_by"] = 8;
+  CheckpointInfo info = NativeCheckpoint(first).manifest().info;
+  info["options"] = options.dump();
+  info["schedule"] = R"({"warm-up":8,"decay":800,"weight decay":800})";
+  write_checkpoint(folder / "run", 30, NativeCheckpoint(first), info);
+  EXPECT_THAT(output_of({"export", "--native", folder / "run", "--torch-dist", out, "--optimizer"}),
+              HasSubstr("as torch_dist, with optimizer state"));
+  EXPECT_THAT(output_of({"import", "--megatron", out, "--native", again, "--vocab-size", "22"}),
+              HasSubstr("60 tensors, optimizer state among them"));
+  const NativeCheckpoint before(first), after(checkpoint_path(again, 30));
+  EXPECT_EQ(after.info("state"), before.info("state"));
+  EXPECT_EQ(nlohmann::json::parse(after.info("schedule")), nlohmann::json::parse(info["schedule"]));
+  EXPECT_EQ(nlohmann::json::parse(after.info("options"))["lr"], 0.25);
+  ASSERT_EQ(after.tensors().size(), before.tensors().size());
+  for (const auto& [name, tensor] : before.tensors())
+    EXPECT_EQ(read_numbers(after, name), read_numbers(before, name)) << name;
+}
+
+TEST(ConvertMegatron, WeightsOfNoRunHaveNoOptimizerStateToExport) {
+  const TempFolder folder;
+  const std::string native = folder / "native";
+  output_of(
+      {"import", "--megatron", torch_fixture("torch_dist"), "--native", native, "--weights-only"});
+  EXPECT_THAT(error_of([&] {
+                run_convert(std::vector<std::string>{"export", "--native", native, "--torch-dist",
+                                                     folder / "out", "--optimizer"});
+              }),
+              HasSubstr("holds weights of no run, without optimizer state"));
 }
 
 TEST(ConvertMegatron, ExportsSayWhichModelTheyAre) {

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kBackend = "torch_dist";
 constexpr std::string_view kCommonObject = "common_state/shard_0_1";
 constexpr std::string_view kOptimizer = "optimizer.";
+constexpr std::string_view kMaster = "optimizer.master.";
 // What the distributed optimizer keeps beside its tensors, of the first model-parallel rank.
 constexpr std::string_view kDistributedObject = "optimizer.distributed.dp_group_idx_0.";
 constexpr std::string_view kOneShard = "/shard_0_1";
@@ -146,6 +147,8 @@ void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
       if (parts.empty()) ++left_out;
     }
     for (StackedPart& part : parts) {
+      // Masters have two names there, with the distributed optimizer and without; ours have both.
+      if (part.name.starts_with(kMaster) && infos_.contains(part.name)) continue;
       TensorInfo info = tensor.info;
       info.shape.erase(info.shape.begin(),
                        info.shape.begin() + static_cast<ptrdiff_t>(part.index.size()));
@@ -208,7 +211,6 @@ void TorchDistCheckpoint::add_buckets() {
 
 // Looks at two corners of what every rank had.
 bool TorchDistCheckpoint::masters_fit_weights() const {
-  constexpr std::string_view kMaster = "optimizer.master.";
   for (const auto& [name, parts] : flat_parts_) {
     if (!name.starts_with(kMaster)) continue;
     const std::string weight = name.substr(kMaster.size());

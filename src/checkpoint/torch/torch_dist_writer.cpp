@@ -2,20 +2,35 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/pickle_writer.h"
 #include "checkpoint/torch/torch_archive.h"
-#include "checkpoint/torch/torch_dist_metadata.h"
+#include "checkpoint/torch/torch_dist_metadata_writer.h"
+#include "checkpoint/torch/torch_object.h"
 #include "checkpoint/torch/zip.h"
 
 namespace phx {
 namespace {
 
-constexpr const char* kMetadataModule = "torch.distributed.checkpoint.metadata";
-constexpr const char* kFileModule = "torch.distributed.checkpoint.filesystem";
+// Our names of Adam's state beside Megatron's; the masters have one with the distributed optimizer
+// and another without.
+struct State {
+  std::string_view ours;
+  std::vector<std::string_view> theirs;
+};
+const std::vector<State>& states() {
+  static const std::vector<State> list = {
+      {"optimizer.exp_avg.", {"optimizer.state.exp_avg."}},
+      {"optimizer.exp_avg_sq.", {"optimizer.state.exp_avg_sq."}},
+      {"optimizer.master.", {"optimizer.state.param.", "optimizer.state.fp32_param."}}};
+  return list;
+}
+
+constexpr std::string_view kOptimizer = "optimizer.";
 constexpr int64_t kPieceBytes = int64_t{32} << 20;  // read and written at once
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -43,20 +58,6 @@ std::string tensor_pickle(const TensorInfo& info, int64_t count) {
   return writer.finish();
 }
 
-// A torch.save file through `sink`, whose one storage `fill` appends.
-template <class Fill>
-void write_archive(ZipWriter& zip, const std::string& object, int64_t storage_bytes, Fill&& fill) {
-  zip.add("archive/data.pkl", bytes_of(object));
-  zip.add("archive/byteorder", bytes_of("little"));
-  if (storage_bytes >= 0) {
-    zip.begin("archive/data/0", static_cast<uint64_t>(storage_bytes));
-    fill();
-    zip.end();
-  }
-  zip.add("archive/version", bytes_of("3\n"));
-  zip.finish();
-}
-
 // f(box) for boxes of rows that are of a size to have in memory.
 template <class F>
 void for_pieces(const TensorInfo& info, F&& f) {
@@ -73,32 +74,40 @@ void for_pieces(const TensorInfo& info, F&& f) {
   }
 }
 
-struct WrittenChunk {
-  Dims begin, size;
-  TorchDistPlace place;
-};
-using WrittenChunks = std::map<std::string, std::vector<WrittenChunk>>;
-
 // The .distcp files, one after the other.
 class ChunkFiles {
  public:
   ChunkFiles(const Path& folder, int64_t file_bytes) : folder_(folder), file_bytes_(file_bytes) {}
 
+  // The tensor as `stored`, which may have more rows than `info`: zeros.
   TorchDistPlace write(const TensorSource& source, const std::string& name, const TensorInfo& info,
                        const TensorInfo& stored) {
-    if (file_ != nullptr && file_->size() >= file_bytes_) close();
-    if (file_ == nullptr)
-      file_ = std::make_unique<AtomicFile>(folder_ / str_cat("__0_", count_++, ".distcp"));
-    TorchDistPlace place{file_->path().filename().native(), file_->size(), 0};
+    TorchDistPlace place = begin();
     ZipWriter zip([&](std::span<const std::byte> bytes) { file_->write(bytes); });
     const int64_t elements = *num_elements(stored.shape);
-    write_archive(zip, tensor_pickle(stored, elements), elements * size_of(stored.dtype), [&] {
-      for_pieces(info, [&](const Box& box, int64_t bytes) {
-        buffer_.resize(static_cast<size_t>(bytes));
-        source.read(name, box, buffer_);
-        zip.append(buffer_);
-      });
+    const int64_t bytes = elements * size_of(stored.dtype);
+    zip.add("archive/data.pkl", bytes_of(tensor_pickle(stored, elements)));
+    zip.add("archive/byteorder", bytes_of("little"));
+    zip.begin("archive/data/0", static_cast<uint64_t>(bytes));
+    int64_t written = 0;
+    for_pieces(info, [&](const Box& box, int64_t size) {
+      buffer_.resize(static_cast<size_t>(size));
+      source.read(name, box, buffer_);
+      zip.append(buffer_);
+      written += size;
     });
+    buffer_.assign(static_cast<size_t>(bytes - written), std::byte{0});
+    zip.append(buffer_);
+    zip.end();
+    zip.add("archive/version", bytes_of("3\n"));
+    zip.finish();
+    place.length = file_->size() - place.offset;
+    return place;
+  }
+
+  TorchDistPlace write(const std::string& object) {
+    TorchDistPlace place = begin();
+    file_->write(bytes_of(object));
     place.length = file_->size() - place.offset;
     return place;
   }
@@ -109,6 +118,13 @@ class ChunkFiles {
   }
 
  private:
+  TorchDistPlace begin() {
+    if (file_ != nullptr && file_->size() >= file_bytes_) close();
+    if (file_ == nullptr)
+      file_ = std::make_unique<AtomicFile>(folder_ / str_cat("__0_", count_++, ".distcp"));
+    return {file_->path().filename().native(), file_->size(), 0};
+  }
+
   Path folder_;
   int64_t file_bytes_;
   int count_ = 0;
@@ -116,135 +132,65 @@ class ChunkFiles {
   std::vector<std::byte> buffer_;
 };
 
-void pickle_tensor_entry(PickleWriter& writer, const TensorInfo& info,
-                         const std::vector<WrittenChunk>& chunks) {
-  writer.object(kMetadataModule, "TensorStorageMetadata", [&] {
-    writer.dict([&] {
-      writer.text("properties");
-      writer.object(kMetadataModule, "TensorProperties", [&] {
-        writer.tuple([&] {
-          writer.global("torch", torch_names(info.dtype).dtype);
-          writer.call("torch.serialization", "_get_layout", [&] { writer.text("torch.strided"); });
-          writer.boolean(false);
-          writer.call(kMetadataModule, "_MEM_FORMAT_ENCODING", [&] { writer.integer(0); });
-          writer.boolean(false);
-        });
-      });
-      writer.text("size");
-      writer.size(info.shape);
-      writer.text("chunks");
-      writer.list([&] {
-        for (const WrittenChunk& chunk : chunks) {
-          writer.object(kMetadataModule, "ChunkStorageMetadata", [&] {
-            writer.dict([&] {
-              writer.text("offsets");
-              writer.size(chunk.begin);
-              writer.text("sizes");
-              writer.size(chunk.size);
-            });
-          });
-        }
-      });
-    });
-  });
-}
-
-void pickle_place(PickleWriter& writer, const std::string& key, const WrittenChunk& chunk,
-                  int64_t index) {
-  writer.object(kMetadataModule, "MetadataIndex", [&] {
-    writer.dict([&] {
-      writer.text("fqn");
-      writer.text(key);
-      writer.text("index");
-      writer.integer(index);
-      writer.text("offset");
-      writer.size(chunk.begin);
-    });
-  });
-  writer.object(kFileModule, "_StorageInfo", [&] {
-    writer.dict([&] {
-      writer.text("relative_path");
-      writer.text(chunk.place.file);
-      writer.text("offset");
-      writer.integer(chunk.place.offset);
-      writer.text("length");
-      writer.integer(chunk.place.length);
-    });
-  });
-}
-
-std::string metadata_pickle(const std::map<std::string, StackedTensor>& tensors,
-                            const WrittenChunks& chunks) {
-  PickleWriter writer;
-  writer.object(kMetadataModule, "Metadata", [&] {
-    writer.dict([&] {
-      writer.text("state_dict_metadata");
-      writer.dict([&] {
-        for (const auto& [key, tensor] : tensors) {
-          writer.text(key);
-          pickle_tensor_entry(writer, tensor.info, chunks.at(key));
-        }
-      });
-      writer.text("planner_data");  // where in a nested dict each key stood: at the top
-      writer.dict([&] {
-        for (const auto& [key, tensor] : tensors) {
-          writer.text(key);
-          writer.tuple([&, &key = key] { writer.text(key); });  // by name: clang 14 asks for it
-        }
-      });
-      writer.text("storage_data");
-      writer.dict([&] {
-        for (const auto& [key, parts] : chunks) {
-          for (size_t i = 0; i < parts.size(); ++i)
-            pickle_place(writer, key, parts[i], static_cast<int64_t>(i));
-        }
-      });
-      writer.text("storage_meta");
-      writer.none();
-      writer.text("version");
-      writer.none();
-    });
-  });
-  return writer.finish();
-}
-
-void pickle_value(PickleWriter& writer, const nlohmann::json& value) {
-  if (value.is_boolean()) return writer.boolean(value.get<bool>());
-  if (value.is_number_integer()) return writer.integer(value.get<int64_t>());
-  if (value.is_number()) return writer.real(value.get<double>());
-  if (value.is_string()) return writer.text(value.get<std::string>());
-  if (value.is_array()) {
-    return writer.list([&] {
-      for (const auto& item : value) pickle_value(writer, item);
-    });
+// What becomes a key: the weights, and the state under our names of it.
+std::map<std::string, StackedTensor> tensors_to_write(const std::map<std::string, TensorInfo>& all,
+                                                      const TorchDistWriteOptions& options,
+                                                      const std::string& from) {
+  std::map<std::string, TensorInfo> model;
+  for (const auto& [name, info] : all)
+    if (!name.starts_with(kOptimizer)) model.emplace(name, info);
+  PHX_CHECK(!model.empty(), from, " has no weights");
+  auto tensors = stacked(model);
+  for (auto& [key, tensor] : tensors) {
+    if (has_vocabulary_rows(key) && !tensor.info.shape.empty())
+      tensor.info.shape[0] = std::max(tensor.info.shape[0], options.padded_vocab_size);
   }
-  if (value.is_object()) {
-    return writer.dict([&] {
-      for (const auto& [key, item] : value.items()) {
-        writer.text(key);
-        pickle_value(writer, item);
+  if (!options.optimizer) return tensors;
+  const auto weights = tensors;
+  for (const State& state : states()) {
+    for (const auto& [key, tensor] : weights) {
+      StackedTensor values = tensor;
+      values.info.dtype = DType::f32;
+      for (StackedPart& part : values.parts) {
+        const auto found = all.find(str_cat(state.ours, part.name));
+        PHX_CHECK(found != all.end() && found->second.dtype == DType::f32, from, " has no fp32 ",
+                  state.ours, part.name, ", so that its optimizer state cannot be written");
+        part.name = found->first;
       }
-    });
+      tensors[str_cat(state.theirs[0], key)] = std::move(values);
+    }
   }
-  writer.none();
+  return tensors;
+}
+
+// Modules of the layers have a place for the state of 8-bit numbers, which Megatron asks for
+// whether they use it or not.
+std::vector<std::string> extra_states(const std::map<std::string, StackedTensor>& tensors) {
+  std::set<std::pair<std::string, int64_t>> modules;  // and how many layers are stacked
+  for (const auto& [key, tensor] : tensors) {
+    if (!key.starts_with("decoder.")) continue;
+    const std::string module = key.substr(0, key.rfind('.'));
+    const int64_t layers = tensor.parts[0].index.empty() ? 0 : tensor.info.shape[0];
+    modules.emplace(module, layers);
+    if (module.ends_with("linear_qkv"))
+      modules.emplace(module.substr(0, module.rfind('.')) + ".core_attention", layers);
+  }
+  std::vector<std::string> keys;
+  for (const auto& [module, layers] : modules) {
+    for (int64_t i = 0; i < std::max<int64_t>(layers, 1); ++i)
+      keys.push_back(str_cat(module, "._extra_state/shard_", i, "_", std::max<int64_t>(layers, 1)));
+  }
+  return keys;
 }
 
 // Replicated state: what Megatron looks for before it takes the weights.
-void write_common(const Path& path, const TorchDistWriteOptions& options) {
-  PickleWriter writer;
-  writer.dict([&] {
-    writer.text("checkpoint_version");
-    writer.real(3.0);
-    writer.text("iteration");
-    writer.integer(options.iteration);
-    if (options.args.empty()) return;
-    writer.text("args");
-    writer.object("argparse", "Namespace", [&] { pickle_value(writer, parse_json(options.args)); });
-  });
-  AtomicFile file(path);
-  ZipWriter zip([&](std::span<const std::byte> bytes) { file.write(bytes); });
-  write_archive(zip, writer.finish(), /*storage_bytes=*/-1, [] {});
-  file.commit();
+nlohmann::json common_state(const TorchDistWriteOptions& options) {
+  nlohmann::json common =
+      options.common.empty() ? nlohmann::json::object() : parse_json(options.common);
+  common["checkpoint_version"] = 3.0;
+  common["iteration"] = options.iteration;
+  if (!options.args.empty()) common["args"]["$namespace"] = parse_json(options.args);
+  return common;
 }
 
 }  // namespace
@@ -253,30 +199,38 @@ void write_torch_dist(const TensorSource& source, const Path& folder,
                       const TorchDistWriteOptions& options) {
   PHX_CHECK(!std::filesystem::exists(folder / "metadata.json"), folder.native(),
             " holds a checkpoint already\n  hint: remove it, or choose another folder");
-  std::map<std::string, TensorInfo> model;
-  for (const auto& [name, info] : source.tensors()) {
-    if (!name.starts_with("optimizer.")) model.emplace(name, info);
-  }
-  PHX_CHECK(!model.empty(), source.description(), " has no weights");
-  const auto tensors = stacked(model);
+  const auto& infos = source.tensors();
+  const auto tensors = tensors_to_write(infos, options, source.description());
   for (const auto& [key, tensor] : tensors) torch_names(tensor.info.dtype);  // before any writing
   make_folder(folder);
 
   ChunkFiles files(folder, options.file_bytes);
-  WrittenChunks chunks;
+  TorchDistMetadata metadata;
+  const TorchDistPlace nothing = files.write(saved_object(nlohmann::json::array({nullptr})));
+  for (const std::string& key : extra_states(tensors)) metadata.objects[key] = nothing;
   for (const auto& [key, tensor] : tensors) {
+    TorchDistTensor& written = metadata.tensors[key];
+    written.info = tensor.info;
     for (const StackedPart& part : tensor.parts) {
-      WrittenChunk chunk{Dims(tensor.info.shape.size(), 0), tensor.info.shape, {}};
-      std::ranges::copy(part.index, chunk.begin.begin());
-      std::fill_n(chunk.size.begin(), part.index.size(), 1);
+      TorchDistChunk chunk{{Dims(tensor.info.shape.size(), 0), tensor.info.shape}, {}};
+      std::ranges::copy(part.index, chunk.box.begin.begin());
+      std::fill_n(chunk.box.size.begin(), part.index.size(), 1);
       chunk.place =
-          files.write(source, part.name, model.at(part.name), {tensor.info.dtype, chunk.size});
-      chunks[key].push_back(std::move(chunk));
+          files.write(source, part.name, infos.at(part.name), {tensor.info.dtype, chunk.box.size});
+      written.chunks.push_back(std::move(chunk));
     }
   }
   files.close();
-  write_common(folder / "common.pt", options);
-  write_file(folder / ".metadata", metadata_pickle(tensors, chunks));
+  for (const State& state : states()) {
+    for (const auto& [key, tensor] : tensors) {
+      if (!key.starts_with(state.theirs[0])) continue;
+      for (size_t i = 1; i < state.theirs.size(); ++i)
+        metadata.tensors[str_cat(state.theirs[i], key.substr(state.theirs[0].size()))] =
+            metadata.tensors.at(key);
+    }
+  }
+  write_file(folder / "common.pt", saved_object(common_state(options)));
+  write_file(folder / ".metadata", pickled_metadata(metadata));
   write_file(folder / "metadata.json",
              "{\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1, "
              "\"common_backend\": \"torch\", \"common_backend_version\": 1}");

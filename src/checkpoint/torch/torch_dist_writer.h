@@ -1,5 +1,5 @@
-// Writes the weights of any source as Megatron's torch_dist, in Megatron's keys: PyTorch's own
-// reader of distributed checkpoints loads it.
+// Writes any source as Megatron's torch_dist, in Megatron's keys: Megatron loads it, and so does
+// PyTorch's own reader of distributed checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,20 @@ struct TorchDistWriteOptions {
   int64_t iteration = 0;
   // The run's arguments as a JSON object, which Megatron finds as its own `args`; empty: none.
   std::string args = {};
+  // Further replicated state, a JSON object in the form of torch_object.h; empty: none.
+  std::string common = {};
+  // Rows of embedding and output layer, the last ones zero, if they are more than there are.
+  int64_t padded_vocab_size = 0;
+  // Also optimizer.exp_avg.*, optimizer.exp_avg_sq.* and optimizer.master.* of every tensor, all in
+  // fp32, as state that Megatron can load under any layout (fully reshardable).
+  bool optimizer = false;
   // A new .distcp begins when one has grown to this.
   int64_t file_bytes = int64_t{4} << 30;
 };
 
 // Into `folder` (DIR/iter_0000100), which must not hold a checkpoint yet. Tensors are streamed: a
-// few tens of megabytes are in memory at a time. Names that begin with "optimizer." are not
-// written. metadata.json comes last: without it a folder is no checkpoint.
+// few tens of megabytes are in memory at a time. metadata.json comes last: without it a folder is
+// no checkpoint.
 void write_torch_dist(const TensorSource& source, const Path& folder,
                       const TorchDistWriteOptions& options = {});
 
