@@ -34,6 +34,8 @@ CPU_FLAGS = [
     ["--distributed-backend", "gloo"],
     ["--tokenizer-type", "NullTokenizer"],
 ]
+# These fused functions are plain Python and would run; the GELU with a bias is another function than the unfused one.
+FUSION_FLAGS = [["--no-bias-swiglu-fusion"], ["--no-bias-gelu-fusion"], ["--no-bias-dropout-fusion"]]
 
 
 def on_cpu(device):
@@ -325,7 +327,7 @@ def run_one_rank(options, flags):
         program = os.path.join(options.megatron, program)
     sys.path.insert(1, os.path.dirname(os.path.abspath(program)))
     given = {flag.split("=")[0] for flag in flags}
-    for words in CPU_FLAGS:
+    for words in CPU_FLAGS + ([] if options.keep_fusions else FUSION_FLAGS):
         if words[0] not in given:
             flags = flags + words
     if options.losses and os.environ["RANK"] == str(int(os.environ["WORLD_SIZE"]) - 1):
@@ -373,6 +375,7 @@ def main():
     parser.add_argument("--megatron", default=os.environ.get("MEGATRON_LM"), help="a checkout of Megatron-LM")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--program", default="pretrain_gpt.py")
+    parser.add_argument("--keep-fusions", action="store_true", help="without the flags --no-bias-...-fusion")
     parser.add_argument("--losses", help="file for the losses of every iteration")
     words = sys.argv[1:]
     flags = words[words.index("--") + 1 :] if "--" in words else []
