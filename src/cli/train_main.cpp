@@ -1,5 +1,6 @@
 #include "cli/train_main.h"
 
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -101,11 +102,11 @@ namespace {
 // What all ranks hold at the least: weights and gradients of every copy of the model, and AdamW's
 // two moments, once if they are sharded.
 int64_t least_bytes(const PretrainOptions& options, int world) {
-  const int64_t parameters = num_parameters(options.model);
-  const int64_t copies = std::max<int64_t>(1, world / model_ranks(options.parallel));
-  const int64_t weight = size_of(model_dtype(options.train.precision()));
-  const int64_t sharded = options.parallel.use_distributed_optimizer ? 1 : copies;
-  return parameters * (copies * 2 * weight + sharded * 2 * 4);
+  const auto parameters = double(num_parameters(options.model));
+  const auto copies = double(std::max<int64_t>(1, world / model_ranks(options.parallel)));
+  const auto weight = double(size_of(model_dtype(options.train.precision())));
+  const double sharded = options.parallel.use_distributed_optimizer ? 1 : copies;
+  return int64_t(std::min(parameters * (copies * 2 * weight + sharded * 2 * 4), 9e18));
 }
 
 void check_room_for_threads(const PretrainOptions& options, int world) {
@@ -179,7 +180,8 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
   if (launch && launch->size > 1)
     return exit_code(run_as_process(options, config, *launch, device, *terminal, waits));
   const Sources sources(config);
-  const int world = int(options.parallel.local_ranks.value_or(model_ranks(options.parallel)));
+  const int64_t wanted = options.parallel.local_ranks.value_or(model_ranks(options.parallel));
+  const int world = int(std::min<int64_t>(wanted, INT_MAX));
   if (world > 1)
     return exit_code(run_as_threads(options, config, sources, world, device, *terminal, waits));
   Runtime runtime(device);

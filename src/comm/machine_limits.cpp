@@ -111,24 +111,26 @@ std::optional<ShortOf> lacks_room_for_processes(int64_t count, int64_t world,
 
 std::optional<ShortOf> lacks_room_for_threads(int64_t count, int64_t bytes,
                                               const MachineLimits& limits) {
-  const std::string way_out =
-      str_cat("this machine has ", limits.cores, limits.cores == 1 ? " core" : " cores",
-              "; give fewer ranks, or a smaller model");
-  if (double(count) * double(kBytesOfThread) + double(bytes) > double(limits.memory))
-    return ShortOf{
-        str_cat("that many ranks take at least ",
-                bytes_text(double(count) * double(kBytesOfThread) + double(bytes)), ", of which ",
-                format_bytes(bytes), " are weights, gradients and optimizer state, but ",
-                format_bytes(limits.memory), " of memory are free"),
-        way_out};
+  const auto way_out = [&](int64_t fit) {
+    return str_cat("at most ", std::max<int64_t>(fit, 0), " fit here, on ", limits.cores,
+                   limits.cores == 1 ? " core" : " cores",
+                   "; `phalanx plan` says what a layout needs without running it, and `phalanx "
+                   "verify` runs it shrunk");
+  };
+  const double total = double(count) * double(kBytesOfThread) + double(bytes);
+  if (total > double(limits.memory))
+    return ShortOf{str_cat("that many ranks take at least ", bytes_text(total), ", of which ",
+                           format_bytes(bytes), " are weights, gradients and optimizer state, but ",
+                           format_bytes(limits.memory), " of memory are free"),
+                   way_out(int64_t(double(limits.memory) / total * double(count)))};
   if (count > kThreadsOfCore * limits.cores)
     return ShortOf{str_cat("that many ranks as threads would only take turns: ", kThreadsOfCore,
-                           " for each core are the most, here ", kThreadsOfCore * limits.cores),
-                   way_out};
+                           " for each core are the most"),
+                   way_out(kThreadsOfCore * limits.cores)};
   if (count > limits.processes)
     return ShortOf{str_cat("that many ranks need a thread each at least, but ", limits.processes,
                            " processes and threads are allowed here"),
-                   way_out};
+                   way_out(limits.processes)};
   return std::nullopt;
 }
 

@@ -1,10 +1,12 @@
 // The same run however its ranks are started: threads of one process, processes of `phalanx
 // launch`, and mpirun. They share one reduction, so losses agree to the last bit.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "support/temp_folder.h"
@@ -50,6 +52,21 @@ TEST(Launchers, ThreadsLaunchedProcessesAndMpirunGiveTheSameBits) {
   ASSERT_EQ(threads.losses.size(), 4u);
   EXPECT_EQ(run(folder, "", " launch --nproc 4" + pretrain), threads);
   EXPECT_EQ(run(folder, "mpirun --allow-run-as-root --oversubscribe -np 4", pretrain), threads);
+}
+
+TEST(Launchers, RanksThatDoNotFitIntoTheMachineAreRefusedBeforeTheyStart) {
+  const TempFolder folder;
+  const auto log = folder.path() / "log";
+  const int status = std::system(str_cat(PHX_BINARY, " pretrain", kFlags,
+                                         " --global-batch-size 1000000 --local-ranks 1000000",
+                                         " > ", log.string(), " 2>&1")
+                                     .c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  std::stringstream said;
+  said << std::ifstream(log).rdbuf();
+  EXPECT_NE(said.str().find("error: --local-ranks 1000000: that many ranks "), std::string::npos)
+      << said.str();
+  EXPECT_NE(said.str().find("hint: at most "), std::string::npos) << said.str();
 }
 
 TEST(Launchers, OneCopyOfTheModelIsTheDefaultWithoutALauncher) {

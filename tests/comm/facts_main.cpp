@@ -33,7 +33,7 @@ void trouble(const std::string& what, World& world, Device device) {
   if (world.rank() == 1) {
     if (what == "throw") throw_error("out of coffee");
     if (what == "kill") ::kill(::getpid(), SIGKILL);
-    if (what == "late") std::this_thread::sleep_for(cuda ? 12s : 1s);
+    if (what == "late") std::this_thread::sleep_for(cuda ? 12s : 2s);
   }
   const Tensor x = zeros({7}, DType::f32, device);
   all->all_reduce(x, device.runtime().stream(StreamName::compute));
@@ -50,11 +50,12 @@ int run(const std::string& what, bool cuda) {
     return rank == 7 ? 7 : 0;
   }
   if (what == "absent" && environment->rank == 1) {
-    std::this_thread::sleep_for(1s);
+    std::this_thread::sleep_for(2s);
     return 0;
   }
   const bool times_out = what == "late" || what == "absent";
-  const std::chrono::milliseconds patience = cuda ? 8s : 500ms;  // a GPU takes seconds to start
+  const std::chrono::milliseconds patience =
+      cuda ? 8s : 1s;  // also for the start, which takes a GPU seconds
   const DeviceKind device = cuda ? DeviceKind::cuda : DeviceKind::cpu;
   const auto world = make_world(device, {.timeout = times_out ? patience : 60s});
   Runtime runtime({.kind = device, .cuda_ordinal = world->gpu()});

@@ -43,7 +43,9 @@ TEST(MachineLimits, RanksAsThreadsAreWeighedWithTheirWeights) {
   MachineLimits small = kMachine;
   small.cores = 2;
   EXPECT_THAT(lacks_room_for_threads(4096, 1 << 20, small)->what,
-              HasSubstr("would only take turns: 512 for each core are the most, here 1024"));
+              HasSubstr("would only take turns: 512 for each core are the most"));
+  EXPECT_THAT(lacks_room_for_threads(4096, 1 << 20, small)->way_out,
+              HasSubstr("at most 1024 fit here, on 2 cores"));
 }
 
 TEST(MachineLimits, OfThisMachineAreSensible) {
