@@ -192,6 +192,22 @@ case_torchrun() {
   check "without PHX_JOB_KEY the error says what to set" says 0 "export PHX_JOB_KEY=[0-9a-f]{32}"
 }
 
+# What srun sets, with ranks dealt out one machine after the other (--distribution=cyclic).
+case_slurm() {
+  say "Slurm's variables, set by hand"
+  local r jobs=() layout=(--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2)
+  alone 4 "${layout[@]}"
+  rm -f "$work/metrics"
+  for r in 0 1 2 3; do
+    on $((r % 2)) env SLURM_PROCID="$r" SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=$((r / 2)) SLURM_STEP_NUM_NODES=2 \
+      SLURM_STEP_NODELIST='node[0-1]' SLURM_JOB_ID=4711 SLURM_STEP_ID=0 "$phalanx" pretrain "${model[@]}" \
+      --train-iters "$iterations" "${layout[@]}" --metrics-file "$work/metrics" >"$work/log$r" 2>&1 &
+    jobs+=($!)
+  done
+  for r in 0 1 2 3; do check "rank $r ends well" wait "${jobs[r]}"; done
+  check "losses and norms are those of one machine to the byte" same_losses metrics
+}
+
 # torchrun itself, where it is installed (TORCHRUN names another one).
 case_torchrun_itself() {
   say "torchrun --no-python"
@@ -330,7 +346,7 @@ case_strangers() {
 }
 
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself waits keys deaths strangers)
+[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself slurm waits keys deaths strangers)
 for name in "${cases[@]}"; do "case_$name"; done
 if [ "$failures" -gt 0 ]; then
   say "$failures checks failed"

@@ -90,7 +90,8 @@ void check_key(const OptionSet& options, Problems& problems) {
 void check_room(const OptionSet& options, Problems& problems) {
   const auto given = options.number("nproc"), machines = options.number("nnodes");
   if (!given || !machines || *given < 1 || *machines < 1) return;
-  const auto ranks = int64_t(std::min(*given, 1e12)), world = ranks * int64_t(std::min(*machines, 1e6));
+  const auto ranks = int64_t(std::min(*given, 1e12)),
+             world = ranks * int64_t(std::min(*machines, 1e6));
   if (const auto short_of = lacks_room_for_processes(ranks, world, machine_limits()))
     problems.push_back({ProblemKind::rule, "--nproc",
                         str_cat("--nproc ", ranks, ": ", short_of->what), short_of->way_out});
@@ -174,7 +175,8 @@ int run_launch(std::span<const std::string> args) {
   const LocalRanksResult result = run_local_ranks(ranks, kExitSignal, print_line);
   if (result.first_failure) {
     const RankEnd& end = *result.first_failure;
-    fmt::print(stderr, "error: {}, first of all\n", describe(end));
+    fmt::print(stderr, "error: {}, first of all{}\n", describe(end),
+               options.nnodes > 1 ? " on this machine" : "");
     return end.signal != 0 ? 128 + end.signal : end.exit_code;
   }
   return result.stopped ? kExitSignal : kExitDone;
