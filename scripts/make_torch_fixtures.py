@@ -109,7 +109,7 @@ def sharded_state(rank, tensors, stacked, prefixes):
     return {key: init_from_local_shards(shards[key], *sizes[key]) for key in sorted(shards)}
 
 
-def megatron_args(**more):
+def megatron_args(layers=LAYERS, **more):
     module = sys.modules.setdefault("megatron.core.transformer.enums",
                                     types.ModuleType("megatron.core.transformer.enums"))
     if not hasattr(module, "AttnBackend"):
@@ -118,7 +118,7 @@ def megatron_args(**more):
         module.AttnBackend = backend
         for name in ("megatron", "megatron.core", "megatron.core.transformer"):
             sys.modules.setdefault(name, types.ModuleType(name))
-    return argparse.Namespace(num_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS,
+    return argparse.Namespace(num_layers=layers, hidden_size=HIDDEN, num_attention_heads=HEADS,
                               num_query_groups=GROUPS, kv_channels=HEAD, ffn_hidden_size=FFN, swiglu=True,
                               normalization="RMSNorm", padded_vocab_size=VOCAB, params_dtype=torch.bfloat16,
                               vocab_size=None, group_query_attention=True, seq_length=16,
@@ -183,7 +183,7 @@ def save_torch_folder(folder, stages=2, chunks=2):
                 models.append(model)
             path = os.path.join(folder, "iter_0000030", f"mp_rank_{rank:02d}_{stage:03d}")
             os.makedirs(path)
-            state = {"args": megatron_args(tensor_model_parallel_size=RANKS, pipeline_model_parallel_size=stages,
+            state = {"args": megatron_args(stages * chunks, tensor_model_parallel_size=RANKS, pipeline_model_parallel_size=stages,
                                            expert_model_parallel_size=1),
                      "checkpoint_version": 3.0, "iteration": 30}
             state.update({f"model{i}": model for i, model in enumerate(models)})

@@ -3,26 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iostream>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/compare.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/write_checkpoint.h"
+#include "cli/convert_check.h"
 #include "cli/convert_megatron.h"
 #include "cli/convert_target.h"
 #include "cli/exit_codes.h"
 #include "cli/open_model.h"
 #include "cli/parse_args.h"
-#include "cli/train_main.h"
 #include "cli/usage_error.h"
 #include "convert/hf_model.h"
-#include "convert/logits.h"
-#include "convert/renamed_source.h"
-#include "convert/widened_source.h"
 
 namespace phx {
 namespace {
@@ -76,41 +71,12 @@ struct ExportOptions {
   }
 };
 
-struct CheckOptions {
-  std::string hf, native, logits;
-  std::optional<int64_t> step;
-  std::vector<int64_t> prompt;
-  double tolerance = 1e-4;
-  DeviceChoice device = DeviceChoice::cpu;
-  int64_t threads = 0;
-  bool tensors_only = false;
-
-  template <class Field>
-  void each(Field&& field) {
-    field("hf", hf, "the Hugging Face folder", Required{});
-    field("native", native, "folder of checkpoints", Required{});
-    field("ckpt-step", step, "its iteration", NotNegative{}, DefaultIs{"the newest"});
-    field("prompt-ids", prompt, "token ids to compare the logits of", NotNegative{},
-          DefaultIs{"32 ids spread over the vocabulary"});
-    field("logits", logits,
-          "safetensors file with tokens [1, s] and logits [1, s, v] that another program computed");
-    field("tolerance", tolerance, "largest difference of logits that passes", NotNegative{});
-    field("tensors-only", tensors_only, "do not compute logits");
-    field("device", device, "where to compute");
-    field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096});
-  }
-};
-
 std::shared_ptr<const NativeCheckpoint> open_native(const Path& folder,
                                                     std::optional<int64_t> step) {
   const std::optional<int64_t> iteration = step ? step : latest_checkpoint(folder);
   PHX_CHECK(iteration.has_value(), "--native ", folder.string(),
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   return std::make_shared<NativeCheckpoint>(find_checkpoint(folder, *iteration));
-}
-
-TransformerConfig model_of(const NativeCheckpoint& checkpoint) {
-  return PretrainOptions::from_json(checkpoint.info("options")).model;
 }
 
 // ---- import
@@ -210,138 +176,6 @@ int run_export(std::span<const std::string> args) {
   return kExitDone;
 }
 
-// ---- check
-// ---------------------------------------------------------------------------------------
-
-bool check_config(const TransformerConfig& hf, const TransformerConfig& native) {
-  const std::vector<std::string> differences = function_differences(hf, native);
-  if (differences.empty()) std::cout << "config: the same function\n";
-  for (const std::string& difference : differences)
-    std::cout << "config differs (Hugging Face and native): " << difference << "\n";
-  return differences.empty();
-}
-
-bool same_types(const TensorSource& a, const TensorSource& b) {
-  for (const auto& [name, info] : a.tensors()) {
-    const auto other = b.tensors().find(name);
-    if (other != b.tensors().end() && other->second.dtype != info.dtype) return false;
-  }
-  return true;
-}
-
-// Numbers are compared: weights of another type are equal where rounding lost nothing.
-bool check_weights(std::shared_ptr<const TensorSource> hf,
-                   std::shared_ptr<const TensorSource> native) {
-  constexpr size_t kMost = 10;
-  const size_t all = native->tensors().size();
-  if (!same_types(*hf, *native)) {
-    std::cout << "types differ: numbers are compared in fp32\n";
-    hf = std::make_shared<WidenedSource>(hf, DType::f32);
-    native = std::make_shared<WidenedSource>(native, DType::f32);
-  }
-  const std::vector<TensorDifference> found = differences(*hf, *native);
-  double largest = 0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    largest = std::max(largest, found[i].largest);
-    if (i < kMost)
-      std::cout << fmt::format("{} differs: {}, by up to {:.3g}\n", found[i].name, found[i].what,
-                               found[i].largest);
-  }
-  if (found.size() > kMost) std::cout << fmt::format("and {} tensors more\n", found.size() - kMost);
-  std::cout << fmt::format("tensors: {} of {} are equal, largest difference {:.3g}\n",
-                           all - std::min(all, found.size()), all, largest);
-  return found.empty();
-}
-
-struct Prompt {
-  std::vector<int64_t> tokens;
-  std::vector<double> logits;  // that another program computed; empty: none
-};
-
-template <class T>
-std::vector<T> values_of(const SafetensorsFile& file, const std::string& name, const char* dtype) {
-  const SafetensorsFile::Tensor& tensor = file.at(name);
-  PHX_CHECK(tensor.dtype == dtype, file.path().string(), ": ", name, " should be ", dtype,
-            ", but it is ", tensor.dtype);
-  std::vector<T> values(tensor.bytes.size() / sizeof(T));
-  std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-  return values;
-}
-
-Prompt prompt_of(const CheckOptions& options, int64_t vocabulary) {
-  Prompt prompt{.tokens = options.prompt, .logits = {}};
-  if (!options.logits.empty()) {
-    if (!prompt.tokens.empty())
-      throw UsageError("--prompt-ids and --logits, which has its own tokens, exclude each other");
-    const SafetensorsFile file(options.logits);
-    prompt.tokens = values_of<int64_t>(file, "tokens", "I64");
-    const std::vector<float> logits = values_of<float>(file, "logits", "F32");
-    prompt.logits.assign(logits.begin(), logits.end());
-    PHX_CHECK(prompt.logits.size() == prompt.tokens.size() * size_t(vocabulary), options.logits,
-              " has ", prompt.logits.size(), " logits for ", prompt.tokens.size(),
-              " tokens and a vocabulary of ", vocabulary);
-  }
-  // Steps by the golden section reach all parts of the vocabulary.
-  for (int64_t i = 0; prompt.tokens.size() < 32 && options.prompt.empty() && options.logits.empty();
-       ++i)
-    prompt.tokens.push_back((i * 618'034 + 1) % vocabulary);
-  return prompt;
-}
-
-bool check_logits(const CheckOptions& options, const HfModel& hf, const TransformerConfig& model,
-                  const TensorSource& native) {
-  const int64_t vocabulary = model.vocab_size.value_or(model.padded_vocab());
-  const Prompt prompt = prompt_of(options, vocabulary);
-  TrainConfig run;
-  run.device = options.device;
-  run.threads = options.threads;
-  Runtime runtime(runtime_options(run));
-  const auto logits = [&](const TransformerConfig& config, const TensorSource& source) {
-    return logits_of(config, source, prompt.tokens, DType::f32, runtime.device());
-  };
-  const std::vector<double> theirs = logits(hf.config.model, *hf.tensors);
-  const std::vector<double> ours = logits(model, native);
-  bool good = true;
-  const auto report = [&](const char* what, const std::vector<double>& a,
-                          const std::vector<double>& b) {
-    const LogitsDifference difference = compare_logits(a, b, vocabulary);
-    good &= difference.largest <= options.tolerance;
-    std::cout << fmt::format("logits of {} tokens, {}: largest difference {:.3g}",
-                             prompt.tokens.size(), what, difference.largest);
-    if (difference.largest > 0)
-      std::cout << fmt::format(" at position {}, token {}", difference.position, difference.token);
-    std::cout << "\n";
-  };
-  report("Hugging Face's weights against the native ones", theirs, ours);
-  if (!prompt.logits.empty())
-    report("the native weights against the file's logits", ours, prompt.logits);
-  return good;
-}
-
-int run_check(std::span<const std::string> args) {
-  CheckOptions options;
-  OptionSet set;
-  set.add("Check", options);
-  const CommandHelp help = {
-      "phalanx convert check --hf FOLDER --native DIR [flags]",
-      "Compares a Hugging Face folder with a native checkpoint: the config, every tensor, and the\n"
-      "logits of a prompt, in fp32. Exit code 1 when they differ.",
-      "phalanx convert check --hf Llama-3.2-1B --native checkpoints/llama --prompt-ids 1 2 3"};
-  if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
-
-  const HfModel hf(options.hf);
-  const auto checkpoint = open_native(options.native, options.step);
-  const auto native = std::make_shared<RenamedSource>(checkpoint, [](const std::string& name) {
-    return name.starts_with("optimizer.") ? std::nullopt : std::optional(name);
-  });
-  const TransformerConfig model = model_of(*checkpoint);
-  const bool same_function = check_config(hf.config.model, model);
-  bool good = check_weights(hf.tensors, native) && same_function;
-  if (!options.tensors_only && same_function) good &= check_logits(options, hf, model, *native);
-  std::cout << (good ? "the two are the same model\n" : "the two differ\n");
-  return good ? kExitDone : kExitFailed;
-}
-
 }  // namespace
 
 int run_convert(std::span<const std::string> args) {
@@ -352,7 +186,8 @@ int run_convert(std::span<const std::string> args) {
       "           native checkpoint\n"
       "  export   a native checkpoint becomes a Hugging Face folder (--hf) or a torch_dist\n"
       "           checkpoint of Megatron's (--torch-dist)\n"
-      "  check    compares the two, tensor by tensor and by the logits of a prompt\n\n"
+      "  check    compares the two, tensor by tensor and by the logits of a prompt, also with\n"
+      "           logits that another program computed\n\n"
       "`phalanx convert import --help` and the like explain the flags.\n\n"
       "example:\n  phalanx convert import --hf Llama-3.2-1B --native checkpoints/llama\n";
   if (args.empty()) {

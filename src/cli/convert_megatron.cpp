@@ -79,14 +79,21 @@ int run_import_megatron(std::span<const std::string> args) {
   set.add("Import", options);
   const CommandHelp help = {
       "phalanx convert import --megatron DIR --native DIR [flags]",
-      "Makes a native checkpoint of Megatron's: weights, and optimizer state that was saved fully\n"
-      "reshardable, from which a run goes on where Megatron's stood.",
+      "Makes a native checkpoint of Megatron's: weights, optimizer state and counters, from which "
+      "a\nrun goes on where Megatron's stood. State that cannot be read is an error.",
       "phalanx convert import --megatron checkpoints/megatron --native checkpoints/native"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
   const MegatronModel megatron(options.megatron, options.step, options.vocab_size.value_or(0));
   check_holds_no_checkpoint("--native", options.native);
   const std::optional<RunState> state = megatron_run_state(megatron.common_json);
+  // A folder without any state is a model; one whose state cannot be read would lose it unseen.
+  const bool wanted = !options.weights_only && megatron.optimizer_saved && !megatron.release;
+  PHX_CHECK(!wanted || megatron.has_optimizer, megatron.why_no_optimizer,
+            "\n  hint: --weights-only leaves optimizer state behind");
+  PHX_CHECK(!wanted || state, megatron.path.string(),
+            " does not say its iteration and how many samples it took, so that a run cannot go on "
+            "from it\n  hint: --weights-only leaves optimizer state behind");
   const bool resumable = megatron.has_optimizer && state && !options.weights_only;
   const TensorSource& source = resumable ? *megatron.tensors : *megatron.weights;
   CheckpointInfo info = megatron_info(megatron);
@@ -96,7 +103,6 @@ int run_import_megatron(std::span<const std::string> args) {
   else
     info.erase("schedule");
   const int64_t iteration = resumable ? state->iteration : 0;
-  for (const std::string& note : megatron.notes) std::cout << "note: " << note << "\n";
   write_checkpoint(options.native, iteration, source, info);
   std::cout << fmt::format("{}: {} tensors{} are in {}\n", megatron.path.string(),
                            source.tensors().size(),

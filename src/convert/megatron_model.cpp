@@ -22,19 +22,19 @@ int64_t unpadded_vocabulary(int64_t given, const Json& common) {
   return size.is_number_integer() ? size.get<int64_t>() : 0;
 }
 
-bool has_whole_state(const TensorSource& source) {
+// What a run would miss; empty if the state is whole.
+std::string missing_state(const TensorSource& source) {
   const auto& tensors = source.tensors();
   for (const auto& [name, info] : tensors) {
     if (name.starts_with(kOptimizer)) continue;
-    if (!tensors.contains("optimizer.exp_avg." + name) ||
-        !tensors.contains("optimizer.exp_avg_sq." + name))
-      return false;
+    std::vector<std::string> needed = {"optimizer.exp_avg.", "optimizer.exp_avg_sq."};
     // 16-bit weights need their masters too.
-    if (info.dtype == DType::bf16 && !tensors.contains("optimizer.master_remainder." + name))
-      return false;
-    if (info.dtype == DType::f16 && !tensors.contains("optimizer.master." + name)) return false;
+    if (info.dtype == DType::bf16) needed.emplace_back("optimizer.master_remainder.");
+    if (info.dtype == DType::f16) needed.emplace_back("optimizer.master.");
+    for (const std::string& prefix : needed)
+      if (!tensors.contains(prefix + name)) return prefix + name;
   }
-  return true;
+  return "";
 }
 
 }  // namespace
@@ -50,13 +50,20 @@ MegatronModel::MegatronModel(const Path& folder, std::optional<int64_t> step, in
   common_json = std::move(opened.common_json);
   vocab_size_ = unpadded_vocabulary(vocab_size, parse_json(common_json));
   if (vocab_size_ > 0) opened = open_torch_checkpoint(folder, {.vocab_size = vocab_size_}, step);
-  notes = std::move(opened.notes);
+  release = path.filename() == "release";
+  optimizer_saved = opened.optimizer_saved;
   tensors = std::make_shared<SplitMasters>(std::move(opened.source));
   weights = std::make_shared<RenamedSource>(tensors, [](const std::string& name) {
     return name.starts_with(kOptimizer) ? std::nullopt : std::optional(name);
   });
-  has_optimizer = has_whole_state(*tensors);
-  if (!has_optimizer) tensors = weights;
+  const std::string missing = missing_state(*tensors);
+  has_optimizer = missing.empty();
+  if (has_optimizer) return;
+  tensors = weights;
+  why_no_optimizer =
+      !opened.why_no_optimizer.empty()
+          ? opened.why_no_optimizer
+          : str_cat(path.native(), " holds no optimizer state: there is no ", missing);
 }
 
 Json MegatronModel::options() const {

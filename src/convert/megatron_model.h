@@ -28,8 +28,10 @@ struct MegatronModel {
   std::shared_ptr<const TensorSource> tensors;
   std::shared_ptr<const TensorSource> weights;
   bool has_optimizer = false;
-  std::string common_json;         // the run's replicated state: "args", "iteration", ..
-  std::vector<std::string> notes;  // what was left out, and why
+  std::string why_no_optimizer;  // where it has none
+  bool optimizer_saved = false;  // some is there, read or not
+  bool release = false;          // weights of no iteration: the folder "release"
+  std::string common_json;       // the run's replicated state: "args", "iteration", ..
 
   // Options of the model, as in options.json; an error if the checkpoint does not say them.
   nlohmann::json options() const;

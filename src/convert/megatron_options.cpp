@@ -38,10 +38,12 @@ constexpr auto kOther = std::to_array<Other>({
     {"experimental_attention_variant"},
     {"glu_linear_offset"},
     {"heterogeneous_layers_config_encoded_json"},
+    {"heterogeneous_layers_config_path"},
     {"hybrid_layer_pattern"},
     {"hybrid_override_pattern"},
     {"is_hybrid_model"},
     {"linear_attention_freq"},
+    {"mrope_section"},
     {"mtp_num_layers"},
     {"multi_latent_attention"},
     {"num_experts"},
@@ -85,6 +87,9 @@ Json megatron_model_options(const Json& args, const std::string& where) {
   const Json known = fields.json();
   for (const auto& [key, unused] : known.items()) take(key, key);
   for (const Renamed& renamed : kRenamed) take(renamed.ours, renamed.theirs);
+  // The older form of the flag.
+  if (args.value("use_rotary_position_embeddings", Json()) == true)
+    options["position_embedding_type"] = "rope";
   if (options.contains("window_size")) options["window_size"] = window_text(options["window_size"]);
   // With biases everywhere Megatron says it too.
   if (options.value("add_bias_linear", Json(true)) == true) options.erase("add_qkv_bias");

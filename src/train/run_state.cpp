@@ -400,26 +400,34 @@ Loaded load_hf(Session& session, const Path& folder) {
   return loaded;
 }
 
-// Megatron's torch_dist or torch. Where all of the optimizer's state is there and the counters are
-// known, the run goes on where Megatron's stood; else the weights begin a new one.
+// Megatron's torch_dist or torch: the run goes on where Megatron's stood, with the optimizer's
+// state and the counters. Weights alone are taken only where the flags say so, or the folder is a
+// release.
 Loaded load_megatron(Session& session, const Found& found) {
   const TrainConfig& train = session.config.train;
   const std::optional<int64_t> step =
       found.folder == Path(train.load) ? train.ckpt_step : std::nullopt;
   const MegatronModel megatron(found.folder, step, session.config.model.vocab_size.value_or(0));
+  const bool finetune = found.finetune || megatron.release;
   const SavedRun saved{megatron.path.string(), megatron_info(megatron)};
-  compare_options(saved, session.config, found.finetune);
-  if (!found.finetune && !train.skip_train) compare_schedule(saved, session);
+  compare_options(saved, session.config, finetune);
+  if (!finetune && !train.skip_train) compare_schedule(saved, session);
   Loaded loaded{.state = {}, .path = megatron.path, .report = {}};
-  if (!found.finetune) loaded.state = megatron_run_state(megatron.common_json);
-  const bool optimizer =
-      loaded.state && megatron.has_optimizer && train.load_optim && !train.skip_train;
+  if (!finetune) {
+    loaded.state = megatron_run_state(megatron.common_json);
+    PHX_CHECK(
+        loaded.state, megatron.path.string(),
+        " does not say its iteration and how many samples it took, so that a run cannot go on "
+        "from it\n  hint: --finetune takes its weights and begins at iteration 0");
+  }
+  const bool optimizer = !finetune && train.load_optim && !train.skip_train;
+  PHX_CHECK(!optimizer || megatron.has_optimizer, megatron.why_no_optimizer,
+            "\n  hint: --no-load-optim goes on without Adam's state, --finetune takes the weights "
+            "alone and begins at iteration 0");
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config.model, states);
   loaded.report = load_parameters(optimizer ? *megatron.tensors : *megatron.weights, session.store,
                                   states, {.ignored = {}, .convert = !optimizer, .model = &model});
-  if (session.mesh.rank() == 0)
-    for (const std::string& note : megatron.notes) log_warning(str_cat("--load: ", note));
   if (optimizer) return loaded;
   session.optimizer.masters_from_weights();
   if (loaded.state) loaded.state->updates = 0;

@@ -272,6 +272,15 @@ TEST(TorchKind, IsSeenFromTheFolder) {
               HasSubstr("hf_bin holds no checkpoint of Megatron"));
 }
 
+TEST(TorchKind, FoldersOfFsdpAreKnownAndRefused) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "iter_0000007");
+  write_file(folder / "iter_0000007/.metadata", "x");
+  write_file(folder / "latest_checkpointed_iteration.txt", "7");
+  EXPECT_EQ(torch_checkpoint_kind(folder.path()).kind, TorchKind::dcp);
+  EXPECT_THAT(error_of([&] { open_torch_checkpoint(folder.path()); }), HasSubstr("fsdp_dtensor"));
+}
+
 TEST(MegatronNames, AxesOfTensorParallelRanks) {
   EXPECT_EQ(tensor_parallel_axis("decoder.layers.3.self_attention.linear_qkv.weight"), 0);
   EXPECT_EQ(tensor_parallel_axis("decoder.layers.3.self_attention.linear_proj.weight"), 1);

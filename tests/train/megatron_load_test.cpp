@@ -127,16 +127,47 @@ TEST(MegatronLoad, WeightsAndOptimizerStateComeUnderAnyLayout) {
   }
 }
 
-TEST(MegatronLoad, WithoutReshardableStateOnlyWeightsAreTaken) {
+// Four layers, no optimizer state.
+RunConfig weights_run() {
   RunConfig config = fixture_run();
   config.train.bf16 = false;
-  config.train.load = torch_fixture("torch").string();  // four layers, no optimizer state
+  config.train.load = torch_fixture("torch").string();
   config.model.num_layers = 4;
+  return config;
+}
+
+TEST(MegatronLoad, ARunDoesNotGoOnWithoutItsOptimizerState) {
+  on_ranks(weights_run(), 1, [&](Session& session) {
+    const std::string error = error_of([&] { load_session(session); });
+    EXPECT_THAT(error, HasSubstr("model_optim_rng.pt holds no optimizer state"));
+    EXPECT_THAT(error, HasSubstr("--no-load-optim"));
+  });
+}
+
+TEST(MegatronLoad, NoLoadOptimTakesTheWeightsAndTheCounters) {
+  RunConfig config = weights_run();
+  config.train.load_optim = false;
+  on_ranks(config, 1, [&](Session& session) {
+    const auto loaded = load_session(session);
+    ASSERT_TRUE(loaded && loaded->state);
+    EXPECT_EQ(loaded->report.tensors, 27);
+    EXPECT_EQ(loaded->state->iteration, 30);
+    EXPECT_EQ(loaded->state->updates, 0);  // moments begin anew
+  });
+}
+
+TEST(MegatronLoad, AReleaseBeginsANewRun) {
+  const TempFolder folder;
+  std::filesystem::copy(torch_fixture("torch") / "iter_0000030", folder.path() / "release",
+                        std::filesystem::copy_options::recursive);
+  write_file(folder.path() / "latest_checkpointed_iteration.txt", "release");
+  RunConfig config = weights_run();
+  config.train.load = folder.path().string();
   on_ranks(config, 1, [&](Session& session) {
     const auto loaded = load_session(session);
     ASSERT_TRUE(loaded);
     EXPECT_EQ(loaded->report.tensors, 27);
-    EXPECT_EQ(loaded->state->updates, 0);  // moments begin anew
+    EXPECT_FALSE(loaded->state);
   });
 }
 
@@ -145,7 +176,8 @@ TEST(MegatronLoad, AnotherModelIsRefusedByName) {
   config.model.num_layers = 3;
   on_ranks(config, 1, [&](Session& session) {
     EXPECT_THAT(error_of([&] { load_session(session); }),
-                HasSubstr("decoder.layers.2.mlp.linear_fc1.weight"));
+                HasSubstr("another model than the options say (there and here):\n"
+                          "  --num-layers: 2 and 3"));
   });
 }
 

@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::string_view kRank = "mp_rank_";
 constexpr const char* kFile = "model_optim_rng.pt";
+constexpr const char* kDistributedFile = "distrib_optim.pt";
+constexpr const char* kOutput = "output_layer.weight";
+// Before 3.0 the rows of q, k and v had other orders, and models had other names.
+constexpr double kVersion = 3.0;
 
 // "mp_rank_01_003" -> {1, 3}; empty for other names.
 std::vector<int64_t> rank_numbers(const std::string& name) {
@@ -39,22 +43,58 @@ int64_t num_layers_of(const std::map<std::string, TorchTensor>& tensors) {
   return count;
 }
 
+// Our name of a chunk's tensor, whose layers are numbered from 0: the layer's number in the model,
+// and norms in the linear layer behind them.
+std::string model_name(const std::map<std::string, TorchTensor>& chunk, const std::string& name,
+                       int64_t first_layer) {
+  const auto number = layer_number(name);
+  if (!number) return name;
+  const std::string layer = name.substr(0, number->end + 1);  // with its dot
+  std::string inside = with_fused_norms(name.substr(layer.size()));
+  // Only where there is such a layer: a norm before experts stays by itself.
+  const std::string linear = inside.substr(0, inside.rfind('.')) + ".weight";
+  if (!chunk.contains(layer + linear)) inside = name.substr(layer.size());
+  return str_cat(name.substr(0, number->begin), first_layer + number->layer, ".", inside);
+}
+
 }  // namespace
 
 TorchFolder::RankFile::RankFile(const Path& path)
     : file(path), archive(file.bytes(), path.native()) {
+  const PickleValue* version = archive.root().find("checkpoint_version");
+  const auto number = version == nullptr ? std::nullopt : archive.number(*version);
+  const double known = number.value_or(0);
   for (int i = -1; i < 64; ++i) {
     const std::string key = i < 0 ? "model" : str_cat("model", i);
     const PickleValue* model = archive.root().find(key);
     if (model == nullptr && i >= 0) break;
     if (model == nullptr) continue;
-    PHX_CHECK(model->find("language_model") == nullptr, path.native(),
-              " is of Megatron's first models ('language_model'), whose names are others"
-              "\n  hint: Megatron's tools/checkpoint converts them");
-    chunks.push_back(archive.tensors(*model));
+    PHX_CHECK(model->find("language_model") == nullptr && known >= kVersion, path.native(),
+              " is of Megatron's first models (checkpoint_version ", known, ", ",
+              "names and order of rows are others): only version 3.0 is read"
+              "\n  hint: a Megatron of 2023 loads it and saves it with --use-mcore-models");
+    add_model(*model);
     if (i < 0) break;
   }
   PHX_CHECK(!chunks.empty(), path.native(), " has no 'model'");
+  const Path beside = path.parent_path() / kDistributedFile;
+  if (std::filesystem::exists(beside)) distributed_file.emplace(beside);
+}
+
+// The dict has its keys in the order in which the model registered its parameters.
+void TorchFolder::RankFile::add_model(const PickleValue& model) {
+  TorchChunk& chunk = chunks.emplace_back();
+  chunk.tensors = archive.tensors(model);
+  std::erase_if(chunk.tensors, [](const auto& item) {
+    return item.first.find("_extra_state") != item.first.npos;
+  });
+  for (size_t i = 0; i + 1 < model.items.size(); i += 2) {
+    const PickleValue& key = *model.items[i];
+    if (!key.is(PickleValue::Kind::text)) continue;
+    const auto found = chunk.tensors.find(std::string(key.text));
+    if (found != chunk.tensors.end() && is_float(found->second.info.dtype))
+      chunk.parameters.push_back(found->first);
+  }
 }
 
 bool TorchFolder::is_one(const Path& path) {
@@ -68,6 +108,7 @@ bool TorchFolder::is_one(const Path& path) {
 TorchFolder::TorchFolder(const Path& path, const TorchReadOptions& options) : path_(path) {
   open_ranks();
   check_arguments();
+  open_optimizer();
   // Stage by stage for the first chunk of each, then the second: that is the order of the layers.
   const size_t num_chunks = ranks_[0][0]->chunks.size();
   int64_t first_layer = 0;
@@ -76,14 +117,14 @@ TorchFolder::TorchFolder(const Path& path, const TorchReadOptions& options) : pa
       for (const auto& rank : ranks_[stage])
         PHX_CHECK(rank->chunks.size() == num_chunks, rank->archive.where(), " has ",
                   rank->chunks.size(), " parts of the model, the first rank ", num_chunks);
-      add_chunk(static_cast<int64_t>(stage), chunk, first_layer, options);
-      first_layer += num_layers_of(ranks_[stage][0]->chunks[chunk]);
+      add_chunk(stage, chunk, first_layer, options);
+      first_layer += num_layers_of(ranks_[stage][0]->chunks[chunk].tensors);
     }
   }
-  if (tied_ && infos_.contains("embedding.word_embeddings.weight")) {
-    infos_.erase("output_layer.weight");  // the last stage's copy of the embedding
-    parts_.erase("output_layer.weight");
-  }
+  if (!tied_ || !infos_.contains("embedding.word_embeddings.weight")) return;
+  // The last stage's copy of the embedding.
+  std::erase_if(infos_, [](const auto& item) { return item.first.ends_with(kOutput); });
+  std::erase_if(parts_, [](const auto& item) { return item.first.ends_with(kOutput); });
 }
 
 void TorchFolder::open_ranks() {
@@ -122,6 +163,8 @@ void TorchFolder::check_arguments() {
     const PickleValue* value = object.find(key);
     if (value != nullptr) common[key] = parse_json(pickle_json(*value));
   }
+  if (object.find("optimizer") != nullptr)
+    common["optimizer"] = parse_json(torch_optimizer_json(ranks_[0][0]->archive));
   common_ = json_text(common);
   if (!common.contains("args") || !common["args"].is_object()) return;
   const auto& args = common["args"];
@@ -139,18 +182,55 @@ void TorchFolder::check_arguments() {
   tied_ = untied != args.end() && untied->is_boolean() && !untied->get<bool>();
 }
 
-void TorchFolder::add_chunk(int64_t stage, size_t chunk, int64_t first_layer,
+// All of the optimizer's state, or why not: whether that is an error is the caller's to say.
+void TorchFolder::open_optimizer() {
+  const nlohmann::json common = parse_json(common_);
+  const nlohmann::json args = common.value("args", nlohmann::json::object());
+  try {
+    for (size_t stage = 0; stage < ranks_.size(); ++stage) {
+      for (const auto& rank : ranks_[stage]) {
+        if (rank->distributed_file)
+          rank->distributed.emplace(
+              rank->distributed_file->bytes(),
+              (Path(rank->archive.where()).parent_path() / kDistributedFile).native());
+        rank->states = torch_optimizer_states(
+            {.file = rank->archive,
+             .distributed = rank->distributed ? &*rank->distributed : nullptr,
+             .chunks = rank->chunks,
+             .args = args,
+             .stage = static_cast<int64_t>(stage),
+             .num_stages = static_cast<int64_t>(ranks_.size())});
+      }
+    }
+  } catch (const Error& error) {
+    why_no_optimizer_ = error.what();
+    for (const auto& stage : ranks_)
+      for (const auto& rank : stage) rank->states.clear();
+  }
+}
+
+bool TorchFolder::optimizer_saved() const {
+  const RankFile& rank = *ranks_[0][0];
+  return rank.distributed_file || rank.archive.root().find("optimizer") != nullptr;
+}
+
+void TorchFolder::add_chunk(size_t stage, size_t chunk, int64_t first_layer,
                             const TorchReadOptions& options) {
-  std::vector<const Tensors*> ranks;
-  for (const auto& rank : ranks_[static_cast<size_t>(stage)]) ranks.push_back(&rank->chunks[chunk]);
-  for (const auto& [local_name, tensor] : *ranks[0]) {
-    if (local_name.find("_extra_state") != local_name.npos) continue;
-    std::string name = local_name;
-    if (const auto number = layer_number(name))
-      name.replace(number->begin, number->end - number->begin,
-                   std::to_string(first_layer + number->layer));
+  const auto& ranks = ranks_[stage];
+  std::vector<const Tensors*> weights;
+  for (const auto& rank : ranks) weights.push_back(&rank->chunks[chunk].tensors);
+  for (const auto& [local_name, tensor] : *weights[0]) {
+    const std::string name = model_name(*weights[0], local_name, first_layer);
     // The last stage may have a copy of what the first has: tied embeddings.
-    if (!infos_.contains(name)) join(name, ranks, local_name, options);
+    if (infos_.contains(name)) continue;
+    join(name, weights, local_name, options);
+    if (ranks[0]->states.empty()) continue;
+    for (const auto& [prefix, states] : ranks[0]->states[chunk]) {
+      if (!states.contains(local_name)) continue;
+      std::vector<const Tensors*> parts;
+      for (const auto& rank : ranks) parts.push_back(&rank->states[chunk].at(prefix));
+      join(prefix + name, parts, local_name, options);
+    }
   }
 }
 

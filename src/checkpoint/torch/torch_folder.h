@@ -1,10 +1,13 @@
 // Megatron's older checkpoints (torch): mp_rank_TT[_PPP]/model_optim_rng.pt, a file for every
-// tensor- and pipeline-parallel rank. The ranks' parts are joined under our names; model weights
-// only.
+// tensor- and pipeline-parallel rank, and beside it distrib_optim.pt with the distributed
+// optimizer. The ranks' parts are joined under our names. Adam's state comes as
+// optimizer.exp_avg.*, optimizer.exp_avg_sq.* and, beside 16-bit weights, optimizer.master.*; all
+// of it or, where it cannot be read, nothing.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "checkpoint/tensor_source.h"
 #include "checkpoint/torch/torch_archive.h"
 #include "checkpoint/torch/torch_dist.h"
+#include "checkpoint/torch/torch_optimizer.h"
 
 namespace phx {
 
@@ -26,14 +30,22 @@ class TorchFolder : public TensorSource {
   std::string description() const override;
 
   const std::string& common_json() const { return common_; }  // as of TorchDistCheckpoint
+  // Why there is no optimizer state; empty: it is there.
+  const std::string& why_no_optimizer() const { return why_no_optimizer_; }
+  bool optimizer_saved() const;  // whether there is some, read or not
 
  private:
   using Tensors = std::map<std::string, TorchTensor>;
   struct RankFile {
     explicit RankFile(const Path& path);
+    void add_model(const PickleValue& model);
+
     MappedFile file;
     TorchArchive archive;
-    std::vector<Tensors> chunks;  // of the model: model, or model0, model1, ..
+    std::vector<TorchChunk> chunks;  // of the model: model, or model0, model1, ..
+    std::optional<MappedFile> distributed_file;
+    std::optional<TorchArchive> distributed;  // distrib_optim.pt
+    std::vector<TorchStates> states;          // of every chunk; empty: not read
   };
   // Elements from `from` on of a rank's tensor are the box `box` of the whole.
   struct Part {
@@ -44,7 +56,8 @@ class TorchFolder : public TensorSource {
 
   void open_ranks();
   void check_arguments();
-  void add_chunk(int64_t stage, size_t chunk, int64_t first_layer, const TorchReadOptions& options);
+  void open_optimizer();
+  void add_chunk(size_t stage, size_t chunk, int64_t first_layer, const TorchReadOptions& options);
   void join(const std::string& name, const std::vector<const Tensors*>& ranks,
             const std::string& local_name, const TorchReadOptions& options);
 
@@ -53,7 +66,7 @@ class TorchFolder : public TensorSource {
   bool tied_ = false;
   std::map<std::string, TensorInfo> infos_;
   std::map<std::string, std::vector<Part>> parts_;
-  std::string common_;
+  std::string common_, why_no_optimizer_;
 };
 
 }  // namespace phx

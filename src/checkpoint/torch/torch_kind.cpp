@@ -9,6 +9,7 @@ namespace {
 TorchKind kind_of_folder(const Path& path) {
   if (TorchDistCheckpoint::is_one(path)) return TorchKind::torch_dist;
   if (TorchFolder::is_one(path)) return TorchKind::torch;
+  if (std::filesystem::exists(path / ".metadata")) return TorchKind::dcp;
   return TorchKind::none;
 }
 
@@ -36,6 +37,8 @@ const char* name(TorchKind kind) {
       return "torch_dist";
     case TorchKind::torch:
       return "torch";
+    case TorchKind::dcp:
+      return "torch_dcp";
     case TorchKind::none:
       break;
   }
@@ -58,15 +61,26 @@ OpenedTorchCheckpoint open_torch_checkpoint(const Path& path, const TorchReadOpt
       place.kind != TorchKind::none, path.native(),
       " holds no checkpoint of Megatron: neither metadata.json with .metadata (torch_dist) nor "
       "mp_rank_* (torch), nor a latest_checkpointed_iteration.txt that names one");
+  PHX_CHECK(
+      place.kind != TorchKind::dcp, place.path.native(),
+      " has a .metadata without a metadata.json: it was saved with --ckpt-format torch_dcp or "
+      "fsdp_dtensor, which are not read\n"
+      "  hint: save it with --ckpt-format torch_dist");
+  OpenedTorchCheckpoint opened{.source = {}, .kind = place.kind, .common_json = {}};
   if (place.kind == TorchKind::torch_dist) {
     auto source = std::make_unique<TorchDistCheckpoint>(place.path, options);
-    const std::string common = source->common_json();
-    const auto notes = source->notes();
-    return {std::move(source), place.kind, common, notes};
+    opened.common_json = source->common_json();
+    for (const std::string& note : source->notes()) opened.why_no_optimizer += note;
+    opened.optimizer_saved = !source->notes().empty();
+    opened.source = std::move(source);
+  } else {
+    auto source = std::make_unique<TorchFolder>(place.path, options);
+    opened.common_json = source->common_json();
+    opened.why_no_optimizer = source->why_no_optimizer();
+    opened.optimizer_saved = source->optimizer_saved();
+    opened.source = std::move(source);
   }
-  auto source = std::make_unique<TorchFolder>(place.path, options);
-  const std::string common = source->common_json();
-  return {std::move(source), place.kind, common, {"optimizer state is not read from this kind"}};
+  return opened;
 }
 
 }  // namespace phx

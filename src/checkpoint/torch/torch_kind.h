@@ -12,7 +12,9 @@
 
 namespace phx {
 
-enum class TorchKind : uint8_t { none, torch_dist, torch };
+// `dcp`: PyTorch's distributed checkpoint without Megatron's description (--ckpt-format torch_dcp,
+// fsdp_dtensor), which is known and refused.
+enum class TorchKind : uint8_t { none, torch_dist, torch, dcp };
 const char* name(TorchKind kind);
 
 // A checkpoint of Megatron's at `path`: an iter_* folder itself, or a folder of them, in which
@@ -27,8 +29,11 @@ TorchCheckpointPlace torch_checkpoint_kind(const Path& path, std::optional<int64
 struct OpenedTorchCheckpoint {
   std::unique_ptr<TensorSource> source;
   TorchKind kind = TorchKind::none;
-  std::string common_json;         // the run's arguments under "args", "iteration"; or "{}"
-  std::vector<std::string> notes;  // what of it is not in the source, and why
+  std::string common_json;  // the run's arguments under "args", "iteration"; or "{}"
+  // Why the optimizer's state is not in the source; empty: all of it is. `optimizer_saved`: there
+  // is some, of a kind that is not read.
+  std::string why_no_optimizer;
+  bool optimizer_saved = false;
 };
 OpenedTorchCheckpoint open_torch_checkpoint(const Path& path, const TorchReadOptions& options = {},
                                             std::optional<int64_t> step = {});

@@ -1,0 +1,204 @@
+// Adam's state in torch folders that Megatron-LM itself saved (scripts/check_megatron_legacy.py
+// --fixtures). That it is the right state, tests/cli/megatron_legacy_test.cpp tells by training on.
+#include "checkpoint/torch/torch_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "checkpoint/torch/pickle_writer.h"
+#include "checkpoint/torch/torch_folder.h"
+#include "checkpoint/torch_fixture.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Path legacy(const std::string& name) {
+  return Path(PHX_TEST_DATA) / "megatron_legacy" / name / "iter_0000003";
+}
+
+bool is_weight(const std::string& name) { return !name.starts_with("optimizer."); }
+
+size_t num_weights(const TensorSource& source) {
+  return size_t(std::ranges::count_if(source.tensors(),
+                                      [](const auto& item) { return is_weight(item.first); }));
+}
+
+TEST(TorchOptimizer, EveryWeightHasItsMomentsAndEvery16BitWeightItsMaster) {
+  for (const char* name : {"llama_bf16_tp2", "gpt2_fp16", "gpt2_vpp2_do", "gpt2_1p_buckets"}) {
+    const TorchFolder folder(legacy(name));
+    EXPECT_EQ(folder.why_no_optimizer(), "") << name;
+    EXPECT_TRUE(folder.optimizer_saved());
+    size_t states = 0;
+    for (const auto& [weight, info] : folder.tensors()) {
+      if (!is_weight(weight)) continue;
+      for (const char* prefix :
+           {"optimizer.exp_avg.", "optimizer.exp_avg_sq.", "optimizer.master."}) {
+        const auto state = folder.tensors().find(prefix + weight);
+        const bool wanted = info.dtype != DType::f32 || std::string(prefix) != "optimizer.master.";
+        ASSERT_EQ(state != folder.tensors().end(), wanted) << name << ": " << prefix << weight;
+        if (!wanted) continue;
+        ++states;
+        EXPECT_EQ(state->second.shape, info.shape) << name << ": " << prefix << weight;
+        EXPECT_EQ(state->second.dtype, DType::f32);
+      }
+    }
+    EXPECT_EQ(folder.tensors().size(), num_weights(folder) + states) << name;
+  }
+}
+
+// Element by element: the two come from different tensors of the files, cut by other rules.
+TEST(TorchOptimizer, WeightsAreTheirMastersRounded) {
+  for (const char* name : {"llama_bf16_tp2", "gpt2_fp16"}) {
+    const TorchFolder folder(legacy(name));
+    for (const auto& [weight, info] : folder.tensors()) {
+      if (!is_weight(weight)) continue;
+      const auto half = read_numbers(folder, weight);
+      const auto master = read_numbers(folder, "optimizer.master." + weight);
+      for (size_t i = 0; i < half.size(); ++i) {
+        const float rounded = info.dtype == DType::bf16 ? float(bf16(float(master[i])))
+                                                        : float(f16(float(master[i])));
+        ASSERT_EQ(half[i], rounded) << name << ": " << weight << " at " << i;
+      }
+    }
+  }
+}
+
+TEST(TorchOptimizer, SecondMomentsAreNotNegative) {
+  for (const char* name : {"gpt2_vpp2_do", "gpt2_1p_buckets"}) {
+    const TorchFolder folder(legacy(name));
+    bool any = false;
+    for (const auto& [state, info] : folder.tensors()) {
+      if (!state.starts_with("optimizer.exp_avg_sq.")) continue;
+      for (const double x : read_numbers(folder, state)) {
+        ASSERT_GE(x, 0) << state;
+        any |= x > 0;
+      }
+    }
+    EXPECT_TRUE(any);
+  }
+}
+
+TEST(TorchOptimizer, CountersAndLossScaleAreNumbers) {
+  const auto common = parse_json(TorchFolder(legacy("gpt2_fp16")).common_json());
+  EXPECT_EQ(common["optimizer"]["param_groups"][0]["step"], 3);
+  EXPECT_EQ(common["optimizer"]["grad_scaler"]["scale"], 8192.0);  // grown after two iterations
+  EXPECT_EQ(common["optimizer"]["grad_scaler"]["growth_tracker"], 1);
+  EXPECT_EQ(parse_json(TorchFolder(legacy("gpt2_vpp2_do"))
+                           .common_json())["optimizer"]["param_groups"][0]["step"],
+            3);
+}
+
+// Two stages with two chunks each; the last holds a copy of the embedding.
+TEST(TorchOptimizer, TheCopyOfATiedEmbeddingIsLeftOut) {
+  const TorchFolder folder(legacy("gpt2_vpp2_do"));
+  for (const auto& [name, info] : folder.tensors())
+    EXPECT_FALSE(name.ends_with("output_layer.weight")) << name;
+  EXPECT_EQ(folder.tensors().at("optimizer.exp_avg.embedding.word_embeddings.weight").shape,
+            (Dims{24, 8}));
+}
+
+class ChangedFolder : public ::testing::Test {
+ protected:
+  Path copy(const std::string& name) {
+    const Path to = folder_.path() / name;
+    std::filesystem::copy(legacy(name), to, std::filesystem::copy_options::recursive);
+    return to;
+  }
+  static std::string why(const Path& path) {
+    const TorchFolder folder(path);
+    EXPECT_EQ(folder.tensors().size(), num_weights(folder));  // all of the state or nothing
+    EXPECT_GT(num_weights(folder), 0u);
+    return folder.why_no_optimizer();
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ChangedFolder, AMissingFileOfTheDistributedOptimizerIsNamed) {
+  const Path path = copy("gpt2_1p_buckets");
+  std::filesystem::remove(path / "mp_rank_00/distrib_optim.pt");
+  EXPECT_THAT(why(path), AllOf(HasSubstr("was saved with --use-distributed-optimizer"),
+                               HasSubstr("no distrib_optim.pt")));
+}
+
+TEST_F(ChangedFolder, ADamagedFileIsNamed) {
+  const Path path = copy("gpt2_1p_buckets");
+  const std::string bytes = read_file(path / "mp_rank_00/distrib_optim.pt");
+  write_file(path / "mp_rank_00/distrib_optim.pt", bytes.substr(0, bytes.size() / 2));
+  EXPECT_THAT(why(path), HasSubstr("mp_rank_00/distrib_optim.pt"));
+}
+
+TEST_F(ChangedFolder, StateOfAnotherModelIsRefusedByItsLength) {
+  const Path path = copy("gpt2_1p_buckets");
+  std::filesystem::copy_file(legacy("gpt2_vpp2_do") / "mp_rank_00_000/distrib_optim.pt",
+                             path / "mp_rank_00/distrib_optim.pt",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(why(path), HasSubstr("for the model's parameters, but is F32 ["));
+}
+
+TEST_F(ChangedFolder, OfTheFirstModelsIsRefused) {
+  const Path path = folder_.path() / "mp_rank_00";
+  std::filesystem::create_directory(path);
+  PickleWriter writer;
+  writer.dict([&] {
+    writer.text("checkpoint_version");
+    writer.real(2.0);
+    writer.text("model");
+    writer.dict([] {});
+  });
+  write_file(path / "model_optim_rng.pt", writer.finish());
+  EXPECT_THAT(error_of([&] { TorchFolder source(folder_.path()); }),
+              HasSubstr("checkpoint_version 2"));
+}
+
+// One rank's file by hand, with arguments that it does not have.
+class OneRank : public ::testing::Test {
+ protected:
+  OneRank()
+      : file_(legacy("gpt2_fp16") / "mp_rank_00/model_optim_rng.pt"),
+        archive_(file_.bytes(), "model_optim_rng.pt"),
+        chunks_(1) {
+    const PickleValue& model = *archive_.root().find("model");
+    chunks_[0].tensors = archive_.tensors(model);
+    for (size_t i = 0; i < model.items.size(); i += 2) {
+      const std::string name(model.items[i]->text);
+      if (chunks_[0].tensors.contains(name)) chunks_[0].parameters.push_back(name);
+    }
+  }
+  std::string error(const char* args) {
+    const auto json = parse_json(args);
+    return error_of([&] {
+      torch_optimizer_states(
+          {.file = archive_, .distributed = nullptr, .chunks = chunks_, .args = json});
+    });
+  }
+
+  MappedFile file_;
+  TorchArchive archive_;
+  std::vector<TorchChunk> chunks_;
+};
+
+TEST_F(OneRank, OtherOptimizersAreRefused) {
+  EXPECT_THAT(error(R"({"optimizer": "sgd"})"), HasSubstr("--optimizer sgd; only Adam's"));
+  EXPECT_THAT(error(R"({"use_mup": true})"), HasSubstr("was trained with use_mup"));
+}
+
+TEST_F(OneRank, GroupsThatDoNotFitTheModelAreRefused) {
+  chunks_[0].parameters.pop_back();  // a vector
+  EXPECT_THAT(error("{}"), HasSubstr("which are which is not known"));
+}
+
+TEST_F(OneRank, MastersOfOtherWeightsAreRefused) {
+  auto& tensors = chunks_[0].tensors;
+  std::swap(tensors.at("decoder.layers.0.mlp.linear_fc1.weight"),
+            tensors.at("decoder.layers.1.mlp.linear_fc1.weight"));
+  EXPECT_THAT(error("{}"), HasSubstr("the fp32 copy of decoder.layers.0.mlp.linear_fc1.weight"));
+}
+
+}  // namespace
+}  // namespace phx

@@ -1,0 +1,135 @@
+// Runs that Megatron-LM itself trained and saved with --ckpt-format torch, and what it computed
+// (scripts/check_megatron_legacy.py --fixtures): saved after iteration 3, logits then and after
+// iteration 6, losses between.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/captured.h"
+#include "support/temp_folder.h"
+#include "train/metrics.h"
+
+namespace phx {
+namespace {
+
+using ::phx::testing::run;
+using ::testing::HasSubstr;
+
+// What tells a case from another; Megatron prints losses with seven digits.
+struct Legacy {
+  const char* name;
+  const char* layout;   // flags of Megatron's ranks, which are none of ours
+  double loss, logits;  // tolerances of the iterations that we add
+};
+
+// fp32: roundings of other sums, of numbers near 3. Of 16-bit runs every activation is rounded,
+// and by other orders differently: half a place of bf16 is 4e-3, of fp16 5e-4.
+const Legacy kCases[] = {
+    {"gpt2_vpp2_do",
+     "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
+     "--use-distributed-optimizer",
+     1e-6, 2e-6},
+    {"gpt2_1p_buckets", "--use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 300",
+     1e-6, 2e-6},
+    {"llama_bf16_tp2", "--tensor-model-parallel-size 2", 4e-3, 4e-2},
+    {"gpt2_fp16", "", 5e-4, 5e-3},
+};
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> result;
+  for (std::string word; in >> word;) result.push_back(word);
+  return result;
+}
+
+class MegatronLegacyRun : public ::testing::TestWithParam<Legacy> {
+ protected:
+  Path folder() const { return Path(PHX_TEST_DATA) / "megatron_legacy" / GetParam().name; }
+  nlohmann::json about() const { return parse_json(read_file(folder() / "run.json")); }
+
+  // Megatron's flags of the run without those of its layout. Its loss counts the padding of the
+  // vocabulary among the tokens, ours does not: as tokens it stays.
+  std::vector<std::string> flags(const std::string& more) const {
+    std::string text = about().at("flags").get<std::string>() + " ";
+    const std::string layout = GetParam().layout;
+    if (const size_t at = text.find(layout); !layout.empty() && at != text.npos)
+      text.erase(at, layout.size());
+    const std::string vocabulary = "--vocab-size 21";
+    const int64_t rows = layout.find("tensor-model") == layout.npos ? 24 : 32;
+    text.replace(text.find(vocabulary), vocabulary.size(), str_cat("--vocab-size ", rows));
+    const Path data = Path(PHX_TEST_DATA) / "megatron_legacy/tokens";
+    return words(str_cat("pretrain ", text, "--tokenizer-type NullTokenizer --data-path ",
+                         data.string(), " --no-bias-gelu-fusion --load ", folder().string(), " ",
+                         more));
+  }
+};
+
+TEST_P(MegatronLegacyRun, LogitsAreMegatrons) {
+  const auto outcome = run({"convert", "check", "--megatron", folder(), "--logits",
+                            folder() / "logits_3.safetensors", "--tolerance", "1e-6"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+}
+
+// Adam's moments, its step, masters and the loss scale: a run without one of them drifts at once.
+TEST_P(MegatronLegacyRun, TrainingGoesOnAsMegatrons) {
+  const TempFolder out;
+  const auto outcome =
+      run(flags(str_cat("--save ", out / "run", " --metrics-file ", out / "metrics.jsonl",
+                        " --data-cache-path ", out / "cache")));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const auto losses = read_losses(out / "metrics.jsonl").train;
+  const auto theirs = about().at("losses").get<std::vector<double>>();
+  ASSERT_EQ(losses.size(), theirs.size());
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    EXPECT_EQ(losses[i].first, double(4 + i));
+    EXPECT_NEAR(losses[i].second, theirs[i], GetParam().loss * theirs[i]) << "iteration " << 4 + i;
+  }
+  const auto checked =
+      run({"convert", "check", "--native", out / "run", "--logits",
+           folder() / "logits_6.safetensors", "--tolerance", std::to_string(GetParam().logits)});
+  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
+}
+
+// Its layernorm_epsilon and layernorm_zero_centered_gamma are our --norm-epsilon and
+// --apply-layernorm-1p.
+TEST(MegatronLegacy, CheckpointArgsDescribeTheModel) {
+  const TempFolder out;
+  const Path fixtures = Path(PHX_TEST_DATA) / "megatron_legacy",
+             folder = fixtures / "gpt2_1p_buckets";
+  const auto outcome = run(words(str_cat(
+      "pretrain --use-checkpoint-args --load ", folder.string(), " --data-path ",
+      (fixtures / "tokens").string(), " --data-cache-path ", out / "cache",
+      " --tokenizer-type NullTokenizer --vocab-size 24 --split 100,0,0 --micro-batch-size 1 "
+      "--global-batch-size 2 --train-iters 4 --lr-decay-iters 6 --lr 1e-2 --min-lr 1e-3 "
+      "--lr-decay-style cosine --lr-warmup-iters 1 --weight-decay 0.1 --adam-beta2 0.95 "
+      "--eval-iters 0 --log-interval 1 --metrics-file ",
+      out / "metrics.jsonl")));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const auto losses = read_losses(out / "metrics.jsonl").train;
+  const auto theirs = parse_json(read_file(folder / "run.json")).at("losses");
+  ASSERT_EQ(losses.size(), 1u);
+  EXPECT_NEAR(losses[0].second, theirs[0].get<double>(), 1e-6 * theirs[0].get<double>());
+}
+
+TEST(MegatronLegacy, FlagsThatContradictTheCheckpointAreRefused) {
+  const Path fixtures = Path(PHX_TEST_DATA) / "megatron_legacy";
+  const auto outcome = run(words(
+      str_cat("pretrain --num-layers 2 --hidden-size 8 --num-attention-heads 2 --ffn-hidden-size 8 "
+              "--seq-length 8 --max-position-embeddings 8 --load ",
+              (fixtures / "gpt2_1p_buckets").string(),
+              " --mock-data --vocab-size 24 --micro-batch-size 1 --train-iters 4 --lr 1e-2")));
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("--apply-layernorm-1p: true and false"));
+  EXPECT_THAT(outcome.err, HasSubstr("--norm-epsilon: 1e-06 and 1e-05"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, MegatronLegacyRun, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace phx

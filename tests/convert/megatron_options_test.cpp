@@ -1,0 +1,54 @@
+#include "convert/megatron_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::HasSubstr;
+
+nlohmann::json options_of(const char* args) {
+  return megatron_model_options(parse_json(args), "iter_0000005");
+}
+
+TEST(MegatronOptions, ArgumentsMayHaveOtherNamesThanTheirFlags) {
+  const auto options = options_of(R"({"layernorm_epsilon": 1e-6, "hidden_size": 8,
+      "layernorm_zero_centered_gamma": true, "use_rotary_position_embeddings": true,
+      "position_embedding_type": "learned_absolute", "data_path": ["a"], "num_query_groups": null})");
+  EXPECT_EQ(options["norm_epsilon"], 1e-6);
+  EXPECT_EQ(options["apply_layernorm_1p"], true);
+  EXPECT_EQ(options["position_embedding_type"], "rope");
+  EXPECT_EQ(options["hidden_size"], 8);
+  EXPECT_FALSE(options.contains("data_path"));
+  EXPECT_FALSE(options.contains("num_query_groups"));
+}
+
+TEST(MegatronOptions, OlderArgumentsHaveTheNamesOfTheFlags) {
+  const auto options = options_of(R"({"norm_epsilon": 1e-6, "apply_layernorm_1p": true})");
+  EXPECT_EQ(options["norm_epsilon"], 1e-6);
+  EXPECT_EQ(options["apply_layernorm_1p"], true);
+}
+
+TEST(MegatronOptions, ArgumentsOfAnotherFunctionAreRefusedByName) {
+  for (const char* args :
+       {R"({"num_experts": 8})", R"({"multi_latent_attention": true})", R"({"mtp_num_layers": 1})",
+        R"({"softmax_type": "learnable"})", R"({"qk_l2_norm": true})",
+        R"({"apply_residual_connection_post_layernorm": true})", R"({"glu_linear_offset": 1.0})"}) {
+    std::string key = parse_json(args).begin().key();
+    std::ranges::replace(key, '_', '-');
+    EXPECT_THAT(error_of([&] { options_of(args); }),
+                HasSubstr("iter_0000005 was trained with --" + key + " "))
+        << args;
+  }
+  options_of(R"({"num_experts": null, "mtp_num_layers": 0, "softmax_type": "vanilla",
+                 "glu_linear_offset": 0.0, "multi_latent_attention": false})");
+}
+
+}  // namespace
+}  // namespace phx
