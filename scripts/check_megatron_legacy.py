@@ -55,7 +55,7 @@ CASES = {
     "llama_bf16_dp2_do": (2, LLAMA, f"--bf16 {DO}"),
     "gpt2_bf16_vpp2_do": (2, GPT2, f"--bf16 {VPP2} {DO}"),
     "llama_fp16": (1, LLAMA, "--fp16 --initial-loss-scale 65536"),
-    "llama_fp16_do": (1, LLAMA, f"--fp16 {DO} --initial-loss-scale 4294967296 --loss-scale-window 3"),
+    "llama_fp16_do": (1, LLAMA, f"--fp16 {DO} --initial-loss-scale 16777216 --loss-scale-window 3"),
     "gpt2_fp16_tp2": (2, GPT2, f"--fp16 {TP2} --initial-loss-scale 65536"),
 }
 # Smaller still, for the repository: name: ranks, flags. Rows of the vocabulary are padded by each.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/captured.h"
@@ -78,9 +79,9 @@ TEST_P(MegatronLegacyRun, LogitsAreMegatrons) {
 // Adam's moments, its step, masters and the loss scale: a run without one of them drifts at once.
 TEST_P(MegatronLegacyRun, TrainingGoesOnAsMegatrons) {
   const TempFolder out;
-  const auto outcome =
-      run(flags(str_cat("--save ", out / "run", " --metrics-file ", out / "metrics.jsonl",
-                        " --data-cache-path ", out / "cache")));
+  const auto outcome = run(flags(str_cat("--save ", (out / "run").string(), " --metrics-file ",
+                                         (out / "metrics.jsonl").string(), " --data-cache-path ",
+                                         (out / "cache").string())));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   const auto losses = read_losses(out / "metrics.jsonl").train;
   const auto theirs = about().at("losses").get<std::vector<double>>();
@@ -103,12 +104,12 @@ TEST(MegatronLegacy, CheckpointArgsDescribeTheModel) {
              folder = fixtures / "gpt2_1p_buckets";
   const auto outcome = run(words(str_cat(
       "pretrain --use-checkpoint-args --load ", folder.string(), " --data-path ",
-      (fixtures / "tokens").string(), " --data-cache-path ", out / "cache",
+      (fixtures / "tokens").string(), " --data-cache-path ", (out / "cache").string(),
       " --tokenizer-type NullTokenizer --vocab-size 24 --split 100,0,0 --micro-batch-size 1 "
       "--global-batch-size 2 --train-iters 4 --lr-decay-iters 6 --lr 1e-2 --min-lr 1e-3 "
       "--lr-decay-style cosine --lr-warmup-iters 1 --weight-decay 0.1 --adam-beta2 0.95 "
       "--eval-iters 0 --log-interval 1 --metrics-file ",
-      out / "metrics.jsonl")));
+      (out / "metrics.jsonl").string())));
   ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   const auto losses = read_losses(out / "metrics.jsonl").train;
   const auto theirs = parse_json(read_file(folder / "run.json")).at("losses");
