@@ -345,8 +345,34 @@ case_strangers() {
   say "    $(grep -m1 'turned away' "$work/log0" | cut -c 1-200)"
 }
 
+# All reach the master, but two of them not each other: they wait with open ports, and a stranger comes.
+case_routes() {
+  say "two machines that cannot reach each other at first, and a stranger on the ports of all"
+  command -v python3 >/dev/null || { say "  skipped: no python3"; return 0; }
+  local i jobs=() launch=(--master-addr node0 --master-port "$port" --mesh-port 30100)
+  alone 3 --global-batch-size 9
+  rm -f "$work/metrics"
+  ip -n node2 route add unreachable 10.77.0.2/32
+  for i in 0 1 2; do
+    launch_on "$i" 3 1 --global-batch-size 9 --metrics-file "$work/metrics" &
+    jobs[i]=$!
+  done
+  ip netns exec stranger python3 scripts/stranger.py 10.77.0.2 -- 30100 >"$work/stranger" &
+  local stranger=$!
+  sleep 9
+  check "node2 says whom it cannot reach" says 2 "rank 2 waits for rank 1 on node1 \(10.77.0.2\): 10.77.0.2:30100 does not answer: No route to host"
+  check "node1 says who has not come" says 1 "rank 1 waits for connections of rank 2"
+  check "node1 has a line about the stranger" says 1 "rank 1 on port 30100 turned away .* from 10.77.0.200"
+  ip -n node2 route del unreachable 10.77.0.2/32
+  for i in 0 1 2; do check "node$i ends well" wait "${jobs[i]}"; done
+  kill "$stranger" 2>/dev/null || true
+  wait "$stranger" 2>/dev/null || true
+  say "    the stranger: $(tail -n 1 "$work/stranger")"
+  check "losses and norms are those of one machine to the byte" same_losses metrics
+}
+
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself slurm waits keys deaths strangers)
+[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself slurm waits keys deaths strangers routes)
 for name in "${cases[@]}"; do "case_$name"; done
 if [ "$failures" -gt 0 ]; then
   say "$failures checks failed"
