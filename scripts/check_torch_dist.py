@@ -49,6 +49,19 @@ def unstacked(state):
     return result
 
 
+def without_padding(state):
+    """Weights alone, the vocabulary without the zero rows that pad it."""
+    result = {}
+    for name, tensor in state.items():
+        if name.startswith("optimizer."):
+            continue
+        if name.endswith(("word_embeddings.weight", "output_layer.weight")):
+            used = tensor.float().abs().sum(dim=1).nonzero()
+            tensor = tensor[: int(used.max()) + 1]
+        result[name] = tensor
+    return result
+
+
 def load_native(folder):
     with open(os.path.join(folder, "manifest.json")) as file:
         manifest = json.load(file)["checkpoint"]
@@ -77,7 +90,7 @@ def main():
     parser.add_argument("--native")
     parser.add_argument("--fixture", action="store_true")
     args = parser.parse_args()
-    loaded = unstacked(load_dist(args.folder))
+    loaded = without_padding(unstacked(load_dist(args.folder)))
     if args.native:
         expected = load_native(args.native)
     elif args.fixture:

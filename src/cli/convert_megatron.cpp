@@ -71,6 +71,20 @@ PretrainOptions imported_options(const MegatronModel& megatron) {
   return options;
 }
 
+// Rows of the embedding that pad the vocabulary take part in Megatron's softmax, and not in ours.
+void note_padding(const MegatronModel& megatron) {
+  const auto args = parse_json(megatron.common_json).value("args", nlohmann::json());
+  const auto padded = args.is_object() ? args.value("padded_vocab_size", nlohmann::json()) : args;
+  const int64_t tokens =
+      megatron.weights->tensors().at("embedding.word_embeddings.weight").shape[0];
+  if (!padded.is_number_integer() || padded.get<int64_t>() <= tokens) return;
+  std::cout << fmt::format(
+      "note: the {} rows that pad the vocabulary of {} tokens are cut off; Megatron's loss counts "
+      "them as tokens. --vocab-size {} keeps them, and with it the run goes on with Megatron's "
+      "loss.\n",
+      padded.get<int64_t>() - tokens, tokens, padded.get<int64_t>());
+}
+
 }  // namespace
 
 int run_import_megatron(std::span<const std::string> args) {
@@ -103,6 +117,7 @@ int run_import_megatron(std::span<const std::string> args) {
   else
     info.erase("schedule");
   const int64_t iteration = resumable ? state->iteration : 0;
+  note_padding(megatron);
   write_checkpoint(options.native, iteration, source, info);
   std::cout << fmt::format("{}: {} tensors{} are in {}\n", megatron.path.string(),
                            source.tensors().size(),

@@ -233,7 +233,11 @@ Json scheduler_common(const OptimizerConfig& config, const ScheduleLengths& leng
 
 MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_size,
                                bool optimizer) {
-  Json args = parse_json(info.at("options"));
+  Json args = Json::object();
+  // What is not set is left to Megatron's --use-checkpoint-args, which would take "" as a value.
+  const Json options = parse_json(info.at("options"));
+  for (const auto& [key, value] : options.items())
+    if (!value.is_null() && value != "") args[key] = value;
   args["padded_vocab_size"] = padded_vocab_size;
   // Names that Megatron gives them in 2026.
   if (args.contains("norm_epsilon")) args["layernorm_epsilon"] = args["norm_epsilon"];

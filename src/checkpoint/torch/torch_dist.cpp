@@ -167,8 +167,8 @@ void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
                              "have neither the model's shapes nor are they buckets"));
 }
 
-// Tries both orders of parameters; the masters, which are the weights before rounding, tell which
-// is right.
+// Tries both orders of parameters, first that of the run's arguments; the masters, which are the
+// weights before rounding, tell which is right.
 void TorchDistCheckpoint::add_buckets() {
   std::map<std::string, TensorInfo> model;
   for (const auto& [name, info] : infos_) {
@@ -187,7 +187,7 @@ void TorchDistCheckpoint::add_buckets() {
     try {
       flat_parts_ = bucket_parts(metadata_, model, args, norms);
     } catch (const Error& error) {
-      problem = error.what();
+      if (problem.empty()) problem = error.what();
       continue;
     }
     for (const auto& [name, parts] : flat_parts_)
@@ -201,7 +201,7 @@ void TorchDistCheckpoint::add_buckets() {
       }
       return;
     }
-    problem = "the masters in its buckets are not those of the weights";
+    if (problem.empty()) problem = "the masters in its buckets are not those of the weights";
   }
   flat_parts_.clear();
   flat_chunks_.clear();
@@ -323,6 +323,11 @@ void TorchDistCheckpoint::copy_flat(const FlatPart& part, const Box& wanted,
     while (axis > 0 && ++index[axis - 1] == both->size[axis - 1]) index[--axis] = 0;
     if (axis == 0) break;
   }
+}
+
+bool TorchDistCheckpoint::optimizer_saved() const {
+  const auto first = metadata_.tensors.lower_bound(std::string(kOptimizer));
+  return first != metadata_.tensors.end() && first->first.starts_with(kOptimizer);
 }
 
 std::string TorchDistCheckpoint::description() const {

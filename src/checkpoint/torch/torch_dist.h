@@ -39,6 +39,7 @@ class TorchDistCheckpoint : public TensorSource {
   std::string description() const override;
 
   const std::vector<std::string>& notes() const { return notes_; }  // what was left out, and why
+  bool optimizer_saved() const;  // whether there is optimizer state, read or not
   // The replicated state as JSON: arguments of the run under "args", counters. "{}" if there is
   // none.
   const std::string& common_json() const { return common_; }

@@ -71,7 +71,7 @@ OpenedTorchCheckpoint open_torch_checkpoint(const Path& path, const TorchReadOpt
     auto source = std::make_unique<TorchDistCheckpoint>(place.path, options);
     opened.common_json = source->common_json();
     for (const std::string& note : source->notes()) opened.why_no_optimizer += note;
-    opened.optimizer_saved = !source->notes().empty();
+    opened.optimizer_saved = source->optimizer_saved();
     opened.source = std::move(source);
   } else {
     auto source = std::make_unique<TorchFolder>(place.path, options);
