@@ -109,8 +109,11 @@ FileHandle call(const Contact& contact, Deadline deadline, const OnWait& on_wait
       if (!why) return std::move(reached.socket);
       reached.why = *why;
     }
-    if (milliseconds_until(reached.unknown_name ? name_deadline : deadline) == 0)
-      throw Stalled(reached.why);
+    if (reached.unknown_name && milliseconds_until(name_deadline) == 0)
+      throw_error(str_cat(contact.what, ": ", reached.why,
+                          "\n  hint: --master-addr or MASTER_ADDR must be a name that this machine "
+                          "knows, or an address"));
+    if (milliseconds_until(deadline) == 0) throw Stalled(reached.why);
     if (on_wait) on_wait(reached.why);
     std::this_thread::sleep_for(std::min<std::chrono::steady_clock::duration>(
         pause, deadline - std::chrono::steady_clock::now()));

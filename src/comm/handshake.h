@@ -56,7 +56,8 @@ struct Contact {
 
 // Connects, and shakes hands. Tries again until the deadline while nobody answers, or the one who
 // does hangs up: `on_wait` hears every few milliseconds why. Throws Stalled after the deadline, and
-// Error if the other side has another key, or is something else.
+// Error if the other side has another key, is something else, or has a name that is still not known
+// after a minute.
 using OnWait = std::function<void(const std::string& why)>;
 FileHandle call(const Contact& contact, Deadline deadline, const OnWait& on_wait = {});
 

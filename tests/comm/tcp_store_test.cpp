@@ -96,6 +96,15 @@ TEST(TcpStore, SaysThatThereIsNoRankZero) {
       << error;
 }
 
+TEST(TcpStore, SaysThatTheMastersNameIsNotKnown) {
+  const std::string error = error_of([] {
+    TcpStore(
+        {.hosts = {"no-such-machine.invalid"}, .port = 1, .rank = 1, .size = 2, .timeout = 50ms});
+  });
+  EXPECT_THAT(error, AllOf(HasSubstr("the address no-such-machine.invalid is not known: "),
+                           HasSubstr("hint: --master-addr or MASTER_ADDR must be a name")));
+}
+
 TEST(TcpStore, RefusesARankOfAnotherWorld) {
   const int port = listen_on(0).port;
   std::thread zero([&] {
