@@ -181,9 +181,11 @@ void IndexedWriter::end_document() {
 }
 
 void IndexedWriter::add_lengths(std::span<const int32_t> lengths) {
-  lengths_.write(std::as_bytes(lengths));
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    ++num_sequences_;
+  for (const int32_t length : lengths) {
+    if (length > 0) {
+      lengths_.write(bytes_of(length));
+      ++num_sequences_;
+    }
     end_document();
   }
 }

@@ -52,7 +52,8 @@ class IndexedWriter {
   // One sequence, checked against the type; end_document() after the last of a document.
   void add_sequence(std::span<const int32_t> tokens);
   void end_document();
-  // Many sequences, each a document of its own: bytes of the file's type, and lengths in tokens.
+  // Many sequences, each a document of its own: bytes of the file's type, and lengths in tokens. A
+  // length of 0 is an empty document, which has no sequence.
   // When the pair is committed, the lengths add up to the tokens.
   void add_tokens(std::span<const std::byte> tokens) { bin_.write(tokens); }
   void add_lengths(std::span<const int32_t> lengths);

@@ -98,8 +98,8 @@ class BlockEncoder {
       encoding_.tokenizer.encode_with_special(text, ids_);
     else
       encoding_.tokenizer.encode(text, ids_);
-    if (ids_.empty()) return;  // as Megatron: an empty document is none, even with an end
-    if (encoding_.eod) ids_.push_back(*encoding_.eod);
+    // As Megatron: an empty document gets no end, and no sequence, but an entry among documents.
+    if (encoding_.eod && !ids_.empty()) ids_.push_back(*encoding_.eod);
     PHX_CHECK(ids_.size() <= size_t{0x7fffffff}, "a document of ", ids_.size(),
               " tokens is longer than the format can say");
     append_tokens(ids_, encoding_.code, out.tokens);

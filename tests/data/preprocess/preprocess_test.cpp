@@ -1,5 +1,6 @@
 #include "data/preprocess/preprocess.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/indexed/indexed_dataset.h"
+#include "data/indexed/indexed_writer.h"
 #include "data/preprocess/json_line.h"
 #include "data/preprocess/text_input.h"
 #include "support/temp_folder.h"
@@ -88,6 +90,40 @@ TEST(Preprocess, ADocumentALineOfTheKey) {
   EXPECT_THAT(
       run_over("a.jsonl", "{\"b\":\"y\",\"text\":\"n\",\"b\":\"z\"}\n", {.json_keys = {"b"}}),
       ElementsAre("z"));
+}
+
+// The .idx that Megatron-LM's tools/preprocess_data.py and IndexedDatasetBuilder write for these
+// lines with these ids: sequences of 3 and 2 tokens, documents [0 1 1 2 2 2].
+TEST(Preprocess, EmptyDocumentsHaveAnEntryAsMegatronsDo) {
+  const std::string megatrons =
+      "4d4d49444944580000010000000000000008020000000000000006000000000000000300000002000000"
+      "000000000000000006000000000000000000000000000000010000000000000001000000000000000200"
+      "00000000000002000000000000000200000000000000";
+  for (const int partitions : {1, 5}) {
+    const TempFolder folder;
+    write_file(
+        folder / "a.jsonl",
+        "{\"text\":\"ab\"}\n{\"text\":\"\"}\n{\"text\":\"c\"}\n{\"text\":\"\"}\n{\"text\":\"\"}\n");
+    const PreprocessReport report = preprocess({.inputs = {folder / "a.jsonl"},
+                                                .output_prefix = folder / "out",
+                                                .append_eod = true,
+                                                .partitions = partitions},
+                                               Bytes());
+    std::string hex;
+    for (const char c : read_file(folder / "out_text_document.idx"))
+      hex += fmt::format("{:02x}", uint8_t(c));
+    EXPECT_EQ(hex, megatrons) << partitions;
+    EXPECT_EQ(report.outputs[0].documents, 5);
+    const IndexedDataset pair(folder / "out_text_document");
+    pair.check_all();
+    EXPECT_EQ(pair.num_documents(), 5);
+    EXPECT_EQ(pair.num_sequences(), 2);
+    // Joined with itself.
+    const Path both[] = {folder / "out_text_document", folder / "out_text_document"};
+    merge_datasets(both, folder / "joined");
+    EXPECT_EQ(IndexedDataset(folder / "joined").num_documents(), 10);
+    EXPECT_EQ(IndexedDataset(folder / "joined").document_start(7), 3);
+  }
 }
 
 TEST(Preprocess, DocumentsHaveWhatTheTokenizerPutsAroundThem) {
