@@ -85,7 +85,8 @@ TEST(TokenizerKinds, RanksMergeTheLowestFirst) {
       "  hint: add --vocab-size 260");
 }
 
-TEST(TokenizerKinds, TiktokenFilesHaveMegatronsSpecialTokensFirst) {
+// small_ranks() as a JSON list.
+Json small_list() {
   Json list = Json::array();
   const char* const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (const std::string& token : small_ranks()) {
@@ -102,8 +103,12 @@ TEST(TokenizerKinds, TiktokenFilesHaveMegatronsSpecialTokensFirst) {
     EXPECT_EQ(decode_base64(base64), token);
     list.push_back({{"rank", list.size()}, {"token_bytes", base64}, {"token_str", nullptr}});
   }
+  return list;
+}
+
+TEST(TokenizerKinds, TiktokenFilesHaveMegatronsSpecialTokensFirst) {
   const Path path = Path(testing::TempDir()) / "small_tiktoken.json";
-  write_file(path, list.dump());
+  write_file(path, small_list().dump());
   DataConfig config;
   config.tokenizer_type = "TikTokenizer";
   config.tokenizer_model = path.string();
@@ -114,6 +119,34 @@ TEST(TokenizerKinds, TiktokenFilesHaveMegatronsSpecialTokensFirst) {
   EXPECT_EQ(tokenizer->pad(), 4);
   EXPECT_EQ(error_of([&] { make_tokenizer(config); }).substr(0, path.string().size() + 16),
             path.string() + " has 260 tokens,");
+}
+
+TEST(TokenizerKinds, TikTokenizerDecidesByContentAndCutsAtTheVocabularysSize) {
+  const Path folder = testing::TempDir();
+  const Json tekken = {{"config",
+                        {{"pattern", pattern_text(WordPattern::tekken)},
+                         {"default_vocab_size", 270},
+                         {"default_num_special_tokens", 10}}},
+                       {"vocab", small_list()},
+                       {"special_tokens", {{{"token_str", "<unk>"}}, {{"token_str", "<s>"}}}}};
+  write_file(folder / "tekken.json", small_list().dump());  // Megatron's list, in Mistral's name
+  write_file(folder / "any.model", tekken.dump());
+  DataConfig config;
+  config.tokenizer_type = "TikTokenizer";
+  config.tiktoken_num_special_tokens = 7;
+  config.tokenizer_model = folder / "tekken.json";
+  const auto list = make_tokenizer(config, 7 + 258);
+  EXPECT_EQ(list->vocab_size(), 265);
+  EXPECT_EQ(list->token_id("<pad>"), 4);                   // Megatron's special tokens
+  EXPECT_EQ(list->encode("abc"), (Ids{7 + 257}));          // the last rank that is kept
+  EXPECT_EQ(list->encode("bc"), (Ids{7 + 'b', 7 + 'c'}));  // "bc" is cut away
+  config.tokenizer_model = folder / "any.model";
+  EXPECT_EQ(make_tokenizer(config)->vocab_size(), 270);  // the file's own
+  EXPECT_EQ(make_tokenizer(config)->encode("bc"), (Ids{10 + 258}));
+  const auto cut = make_tokenizer(config, 10 + 258);
+  EXPECT_EQ(cut->vocab_size(), 268);
+  EXPECT_EQ(cut->encode("bc"), (Ids{10 + 'b', 10 + 'c'}));
+  EXPECT_FALSE(cut->token_id("<pad>"));
 }
 
 TEST(TokenizerKinds, RankFilesMayLeaveARankOut) {  // as OpenAI's p50k_base does

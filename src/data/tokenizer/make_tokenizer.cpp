@@ -72,7 +72,7 @@ std::unique_ptr<const Tokenizer> make_tokenizer(const DataConfig& config,
     return load_sentence_piece(model);
   }
   PHX_CHECK(type == "TikTokenizer", "--tokenizer-type ", type, " is not in this build");
-  if (is_tekken(model)) return load_tekken(model);
+  if (is_tekken(model)) return load_tekken(model, vocab_size);
   return load_tiktoken(model, config.tiktoken_pattern.empty() ? "v2" : config.tiktoken_pattern,
                        config.tiktoken_num_special_tokens, vocab_size.value_or(kTiktokenVocabSize));
 }

@@ -208,11 +208,20 @@ std::unique_ptr<const Tokenizer> load_tiktoken(const std::string& path, const st
 }
 
 bool is_tekken(const std::string& path) {
-  const std::string name = Path(path).filename().string();
-  return name.find("tekken") != std::string::npos && Path(path).extension() == ".json";
+  if (!std::filesystem::is_regular_file(path)) return false;
+  const std::string text = read_file(path);
+  // A tokenizer.json is an object, too, and large: most are told apart without parsing them.
+  const size_t first = text.find_first_not_of(" \n\r\t");
+  if (first == std::string::npos || text[first] != '{') return false;
+  if (text.find("\"token_bytes\"") == std::string::npos) return false;
+  const Json json = try_parse_json(text);
+  if (!json.is_object() || !json.contains("config") || !json.contains("vocab")) return false;
+  return json["config"].is_object() && json["config"].contains("pattern") &&
+         json["vocab"].is_array();
 }
 
-std::unique_ptr<const Tokenizer> load_tekken(const std::string& path) {
+std::unique_ptr<const Tokenizer> load_tekken(const std::string& path,
+                                             std::optional<int64_t> vocab_size) {
   const Json json = try_parse_json(read_file(path));
   PHX_CHECK(json.is_object(), path, " is no JSON object");
   const JsonFields fields(json, "tekken file");
@@ -235,7 +244,7 @@ std::unique_ptr<const Tokenizer> load_tekken(const std::string& path) {
       ranks_of(fields.array("vocab"), path),
       {.pattern = config.text("pattern"),
        .specials = special_tokens(named, config.number("default_num_special_tokens", 1000)),
-       .vocab_size = config.number("default_vocab_size", 131072),
+       .vocab_size = vocab_size.value_or(config.number("default_vocab_size", 131072)),
        .find_specials = false},  // Mistral writes control tokens as ids, never as text
       path);
 }

@@ -26,7 +26,10 @@ std::unique_ptr<const Tokenizer> make_rank_tokenizer(const std::vector<std::stri
 // As Megatron's TikTokenizer: `pattern` is v1 or v2.
 std::unique_ptr<const Tokenizer> load_tiktoken(const std::string& path, const std::string& pattern,
                                                int64_t num_special_tokens, int64_t vocab_size);
-std::unique_ptr<const Tokenizer> load_tekken(const std::string& path);
+// `vocab_size` cuts the ranks; without it the file's own size does.
+std::unique_ptr<const Tokenizer> load_tekken(const std::string& path,
+                                             std::optional<int64_t> vocab_size = std::nullopt);
+// By what the file holds, whatever it is called: an object with a pattern and a list of ranks.
 bool is_tekken(const std::string& path);
 
 }  // namespace phx
