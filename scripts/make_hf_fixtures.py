@@ -58,6 +58,11 @@ def families():
             tf.LlamaConfig(**small, attention_bias=True, mlp_bias=True,
                            rope_parameters=rope(10000.0, rope_type="linear", factor=2.0)),
             dict(old_keys=True)),
+        "llama_long": (  # RoPE's rounding in fp32 grows with the position
+            tf.LlamaConfig(**{**small, "num_hidden_layers": 4, "hidden_size": 32, "vocab_size": 24,
+                              "max_position_embeddings": 512},
+                           rms_norm_eps=1e-5, rope_parameters=rope(10000.0)),
+            dict(length=512, gain=2.0)),
         "mistral": (
             tf.MistralConfig(**small, **window, head_dim=8, rope_parameters=rope(1000000.0)),
             dict(old_keys=True)),
@@ -88,8 +93,8 @@ def families():
     }
 
 
-def randomise(model, seed):
-    """Matrices keep a signal's size, norms and biases are off their usual values."""
+def randomise(model, seed, gain):
+    """Matrices scale a signal by `gain`, norms and biases are off their usual values."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -99,7 +104,7 @@ def randomise(model, seed):
             elif any(word in name for word in ("embed", "wte", "wpe", "lm_head")):
                 p.copy_(0.4 * noise)
             else:
-                p.copy_(noise / p.shape[-1] ** 0.5)
+                p.copy_(gain * noise / p.shape[-1] ** 0.5)
 
 
 def rewrite_in_old_keys(path):
@@ -131,17 +136,18 @@ def pickle_weights(folder):
     (folder / "model.safetensors").unlink()
 
 
-def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float32, pickled=False):
+def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float32, pickled=False,
+         length=LENGTH, gain=1.0):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     model = tf.AutoModelForCausalLM.from_config(config)
-    randomise(model, seed)
+    randomise(model, seed, gain)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     if pickled:
         pickle_weights(folder)
     if old_keys:
         rewrite_in_old_keys(folder / "config.json")
-    tokens = torch.randint(config.vocab_size, (1, LENGTH),
+    tokens = torch.randint(config.vocab_size, (1, length),
                            generator=torch.Generator().manual_seed(seed + 1))
     with torch.no_grad():
         logits = load(folder)(input_ids=tokens, use_cache=False).logits

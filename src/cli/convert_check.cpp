@@ -32,7 +32,7 @@ struct CheckOptions {
   std::string hf, megatron, native, logits;
   std::optional<int64_t> step, vocab_size;
   std::vector<int64_t> prompt;
-  double tolerance = 1e-4;
+  std::optional<double> tolerance, kl_tolerance;
   DeviceChoice device = DeviceChoice::cpu;
   int64_t threads = 0;
   bool tensors_only = false;
@@ -51,7 +51,12 @@ struct CheckOptions {
     field("logits", logits,
           "safetensors file with tokens [1, s] and logits [1, s, v] that another program computed; "
           "with it one of the two models is enough");
-    field("tolerance", tolerance, "largest difference of logits that passes", NotNegative{});
+    field("tolerance", tolerance,
+          "largest relative error of a position's logits that passes: |difference| / |logits|",
+          NotNegative{}, DefaultIs{"1.2e-6 a token, of at least 128"});
+    field("kl-tolerance", kl_tolerance,
+          "largest KL divergence of a position's probabilities that passes, in nats", NotNegative{},
+          DefaultIs{"4.5 times the square of that"});
     field("tensors-only", tensors_only, "do not compute logits");
     field("device", device, "where to compute");
     field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096});
@@ -194,13 +199,19 @@ bool check_logits(const CheckOptions& options, const std::optional<Side>& theirs
         logits_of(side.model, *side.weights, prompt.tokens, DType::f32, runtime.device()),
         vocabulary, prompt.vocabulary);
   };
+  LogitsTolerance tolerance = LogitsTolerance::of(int64_t(prompt.tokens.size()));
+  tolerance.relative = options.tolerance.value_or(tolerance.relative);
+  tolerance.divergence = options.kl_tolerance.value_or(tolerance.divergence);
   bool good = true;
   const auto report = [&](const std::string& what, const std::vector<double>& a,
                           const std::vector<double>& b) {
     const LogitsDifference difference = compare_logits(a, b, prompt.vocabulary);
-    good &= difference.largest <= options.tolerance;
-    std::cout << fmt::format("logits of {} tokens, {}: largest difference {:.3g}",
-                             prompt.tokens.size(), what, difference.largest);
+    good &= tolerance.allows(difference);
+    std::cout << fmt::format(
+        "logits of {} tokens, {}: KL {:.3g} (at most {:.3g}), relative error {:.3g} (at most "
+        "{:.3g}), largest difference {:.3g}",
+        prompt.tokens.size(), what, difference.divergence, tolerance.divergence,
+        difference.relative, tolerance.relative, difference.largest);
     if (difference.largest > 0)
       std::cout << fmt::format(" at position {}, token {}", difference.position, difference.token);
     std::cout << "\n";

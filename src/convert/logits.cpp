@@ -1,5 +1,9 @@
 #include "convert/logits.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "base/distance.h"
 #include "base/error.h"
 #include "checkpoint/loader.h"
@@ -31,16 +35,65 @@ std::vector<double> logits_of(const TransformerConfig& config, const TensorSourc
   return to_values(model.logits(hidden));  // [s, v]
 }
 
+namespace {
+
+double log_sum(std::span<const double> row) {  // ln sum exp
+  const double most = std::ranges::max(row);
+  double sum = 0;
+  for (const double x : row) sum += std::exp(x - most);
+  return most + std::log(sum);
+}
+
+// KL(softmax b || softmax a).
+double divergence(std::span<const double> a, std::span<const double> b) {
+  const double all_a = log_sum(a), all_b = log_sum(b);
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double log_b = b[i] - all_b;
+    sum += std::exp(log_b) * (log_b - (a[i] - all_a));
+  }
+  return std::max(sum, 0.0);  // rounding may bring it below
+}
+
+double apart_in_norm(std::span<const double> a, std::span<const double> b) {
+  double apart = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    apart += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
+  return apart == 0 ? 0 : std::sqrt(apart / size);
+}
+
+}  // namespace
+
 LogitsDifference compare_logits(std::span<const double> a, std::span<const double> b,
                                 int64_t vocabulary) {
   PHX_CHECK(a.size() == b.size(), "logits of ", a.size() / size_t(vocabulary), " and ",
             b.size() / size_t(vocabulary), " positions cannot be compared");
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  const auto worst = [](double& so_far, double here) {
+    so_far = std::isfinite(here) ? std::max(so_far, here) : kInfinite;
+  };
   LogitsDifference result;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double apart = distance(a[i], b[i]);
-    if (apart > result.largest) result = {apart, int64_t(i) / vocabulary, int64_t(i) % vocabulary};
+  for (size_t row = 0; row < a.size(); row += size_t(vocabulary)) {
+    const auto x = a.subspan(row, size_t(vocabulary)), y = b.subspan(row, size_t(vocabulary));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double apart = distance(x[i], y[i]);
+      if (apart <= result.largest) continue;
+      result.largest = apart;
+      result.position = int64_t(row) / vocabulary;
+      result.token = int64_t(i);
+    }
+    worst(result.relative, apart_in_norm(x, y));
+    worst(result.divergence, divergence(x, y));
   }
   return result;
+}
+
+LogitsTolerance LogitsTolerance::of(int64_t length) {
+  const double angle = 0x1p-23 * double(std::max<int64_t>(length, 128));
+  const double relative = 10 * angle;
+  return {.relative = relative, .divergence = 4.5 * relative * relative};
 }
 
 }  // namespace phx

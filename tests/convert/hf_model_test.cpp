@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/compare.h"
@@ -75,9 +76,45 @@ TEST(HfModel, EverythingThatTheConfigSaysMovesTheLogits) {
     const auto logits = [&](const TransformerConfig& config) {
       return logits_of(config, *hf.tensors, tokens, DType::f32, test_device());
     };
-    // Ten times what two right programs may differ by.
-    EXPECT_GT(compare_logits(logits(hf.config.model), logits(changed), 53).largest, 1e-3) << name;
+    const LogitsDifference difference =
+        compare_logits(logits(changed), logits(hf.config.model), 53);
+    EXPECT_GT(difference.largest, 1e-3) << name;
+    EXPECT_FALSE(LogitsTolerance::of(20).allows(difference)) << name;
   }
+}
+
+TEST(HfModel, ALongPromptTellsRightFromWrong) {
+  const HfModel hf(hf_fixture("llama_long"));
+  const SafetensorsFile file(hf_fixture("llama_long") / "logits.safetensors");
+  const std::vector<float> floats = values<float>(file.at("logits"));
+  const std::vector<double> theirs(floats.begin(), floats.end());
+  const auto against_theirs = [&](const TransformerConfig& config) {
+    return compare_logits(logits_of(config, *hf.tensors, values<int64_t>(file.at("tokens")),
+                                    DType::f32, test_device()),
+                          theirs, 24);
+  };
+  const LogitsTolerance tolerance = LogitsTolerance::of(512);
+  const LogitsDifference right = against_theirs(hf.config.model);
+  EXPECT_GT(right.largest, 1e-4);  // the difference that RoPE in fp32 makes
+  EXPECT_TRUE(tolerance.allows(right)) << right.relative << " " << right.divergence;
+  TransformerConfig base = hf.config.model, epsilon = hf.config.model;
+  base.rotary_base = 10100;
+  epsilon.norm_epsilon = 1e-6;
+  EXPECT_FALSE(tolerance.allows(against_theirs(base)));
+  EXPECT_FALSE(tolerance.allows(against_theirs(epsilon)));
+}
+
+// Probabilities 1/2, 1/2 against 1/3, 2/3: (ln 3/2 + ln 3/4) / 2. A difference of 0.5 against 5.
+TEST(HfModel, LogitsAreComparedByDivergenceAndRelativeError) {
+  const double ln2 = std::log(2.0);
+  const std::vector<double> a = {0, ln2}, b = {0, 0}, c = {3, 4.5}, d = {3, 4};
+  EXPECT_NEAR(compare_logits(a, b, 2).divergence, 0.5 * std::log(1.125), 1e-15);
+  EXPECT_NEAR(compare_logits(c, d, 2).relative, 0.1, 1e-15);
+  EXPECT_EQ(compare_logits(c, d, 2).largest, 0.5);
+  EXPECT_EQ(compare_logits(b, b, 2).divergence, 0);
+  const std::vector<double> broken = {0, std::nan("")};
+  EXPECT_FALSE(LogitsTolerance::of(1).allows(compare_logits(broken, b, 2)));
+  EXPECT_FALSE(LogitsTolerance::of(1).allows(compare_logits(b, broken, 2)));
 }
 
 // All tensors of a folder, in memory.
