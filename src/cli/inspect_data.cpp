@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -14,6 +15,7 @@
 #include "cli/exit_codes.h"
 #include "cli/parse_args.h"
 #include "cli/usage_error.h"
+#include "data/chat/sft_sources.h"
 #include "data/data_config.h"
 #include "data/gpt/datasets.h"
 #include "data/indexed/indexed_dataset.h"
@@ -32,7 +34,9 @@ struct InspectFlags {
   std::string split_name = "train";
   std::optional<int64_t> num_samples;
   std::optional<int64_t> vocab_size;
+  int64_t threads = 0;
   DataConfig data;
+  SftConfig sft;
 
   template <class Field>
   void each(Field&& field) {
@@ -44,6 +48,15 @@ struct InspectFlags {
     field("num-samples", num_samples,
           "samples that the run asks for: --train-iters times the batch", NotNegative{},
           DefaultIs{"those of one epoch"});
+    field("data-path", data.data_path, "a blend, or files of chats, instead of PREFIX");
+    field("train-data-path", data.train_data_path, "the same for training alone");
+    field("valid-data-path", data.valid_data_path, "the same for validation alone");
+    field("test-data-path", data.test_data_path, "the same for the test alone");
+    field("data-args-path", data.data_args_path, "a file with the words of --data-path");
+    field("per-split-data-args-path", data.per_split_data_args_path,
+          "a JSON file with the lists train, valid and test, each like --data-path");
+    field("mid-level-dataset-surplus", data.mid_level_dataset_surplus,
+          "how much longer than needed each dataset of a blend is made", InRange{0, 1});
     field("split", data.split, "shares of training, validation and test");
     field("data-cache-path", data.data_cache_path, "folder for the sample indices");
     field("reset-position-ids", data.reset_position_ids, "count positions anew in every document");
@@ -52,7 +65,19 @@ struct InspectFlags {
     field("dataloader-inter-document-masking", data.dataloader_inter_document_masking,
           "keep documents apart where they were joined");
     field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
+    field("threads", threads, "CPU threads that tokenize chats; 0 is one a core", InRange{0, 4096});
     data.each_tokenizer_field(field);
+    sft.each(field);
+  }
+
+  Split part() const {
+    if (split_name == "train") return Split::train;
+    return split_name == "valid" ? Split::valid : Split::test;
+  }
+  std::unique_ptr<const Tokenizer> tokenizer() const {
+    const bool ids_alone = data.tokenizer_type == "NullTokenizer" && !vocab_size;
+    if (data.tokenizer_type.empty() || ids_alone) return nullptr;
+    return make_tokenizer(data, vocab_size);
   }
 };
 
@@ -84,27 +109,26 @@ Lengths lengths_of(const IndexedDataset& pair) {
 int64_t class_begin(size_t k) { return k == 0 ? 0 : int64_t{1} << (k - 1); }
 int64_t class_end(size_t k) { return int64_t{1} << k; }  // of class 0: 1
 
-void print_pair(const IndexedDataset& pair, bool json) {
-  const Lengths lengths = lengths_of(pair);
-  if (json) {
-    Json out{{"prefix", pair.prefix().native()},
-             {"dtype", name_of_code(pair.code())},
-             {"sequences", pair.num_sequences()},
-             {"documents", pair.num_documents()},
-             {"tokens", pair.num_tokens()},
-             {"length",
-              {{"least", lengths.least},
-               {"median", lengths.median},
-               {"mean", lengths.mean},
-               {"most", lengths.most}}},
-             {"histogram", Json::array()}};
-    for (size_t k = 0; k < lengths.classes.size(); ++k)
-      if (lengths.classes[k] > 0)
-        out["histogram"].push_back(
-            {{"from", class_begin(k)}, {"below", class_end(k)}, {"count", lengths.classes[k]}});
-    fmt::print("{}\n", json_text(out));
-    return;
-  }
+Json json_of(const IndexedDataset& pair, const Lengths& lengths) {
+  Json out{{"prefix", pair.prefix().native()},
+           {"dtype", name_of_code(pair.code())},
+           {"sequences", pair.num_sequences()},
+           {"documents", pair.num_documents()},
+           {"tokens", pair.num_tokens()},
+           {"length",
+            {{"least", lengths.least},
+             {"median", lengths.median},
+             {"mean", lengths.mean},
+             {"most", lengths.most}}},
+           {"histogram", Json::array()}};
+  for (size_t k = 0; k < lengths.classes.size(); ++k)
+    if (lengths.classes[k] > 0)
+      out["histogram"].push_back(
+          {{"from", class_begin(k)}, {"below", class_end(k)}, {"count", lengths.classes[k]}});
+  return out;
+}
+
+void print_pair(const IndexedDataset& pair, const Lengths& lengths) {
   fmt::print("{}\n  {} tokens as {}\n  {} sequences in {} documents\n", pair.prefix().native(),
              format_thousands(pair.num_tokens()), name_of_code(pair.code()),
              format_thousands(pair.num_sequences()), format_thousands(pair.num_documents()));
@@ -169,16 +193,53 @@ std::string text_of(const Sample& sample, const Tokenizer* tokenizer, bool colou
   return text;
 }
 
-void print_sample(const InspectFlags& flags, const std::string& prefix) {
-  DataConfig data = flags.data;
-  data.data_path = {prefix};
-  std::unique_ptr<const Tokenizer> tokenizer;
-  const bool ids_alone = data.tokenizer_type == "NullTokenizer" && !flags.vocab_size;
-  if (!data.tokenizer_type.empty() && !ids_alone)
-    tokenizer = make_tokenizer(data, flags.vocab_size);
-  const Split split = flags.split_name == "train"   ? Split::train
-                      : flags.split_name == "valid" ? Split::valid
-                                                    : Split::test;
+// Every pair of the blend, with its share.
+void print_blend(const InspectFlags& flags) {
+  const BlendSpec blend = blend_of(flags.data, flags.part());
+  PHX_CHECK(!blend.empty(), "there is no data for the ", split_name(flags.part()));
+  Json all = Json::array();
+  for (size_t i = 0; i < blend.prefixes.size(); ++i) {
+    const IndexedDataset pair(blend.prefixes[i]);
+    pair.check_all();
+    const Lengths lengths = lengths_of(pair);
+    if (flags.json) {
+      all.push_back(json_of(pair, lengths));
+      if (!blend.weights.empty()) all.back()["weight"] = blend.weights[i];
+      continue;
+    }
+    if (!blend.weights.empty()) fmt::print("{:.4g}% of the blend: ", 100 * blend.weights[i]);
+    print_pair(pair, lengths);
+  }
+  if (flags.json)
+    fmt::print("{}\n", json_text(all.size() == 1 ? all[0] : Json{{"blend", std::move(all)}}));
+}
+
+void print_sample(const InspectFlags& flags, const SampleSource& source,
+                  const Tokenizer* tokenizer) {
+  Sample sample;
+  source.sample(*flags.sample, sample);
+  const auto* blend = dynamic_cast<const BlendedDataset*>(&source);
+  const auto place = size_t(*flags.sample);
+  if (flags.json) {
+    Json out = json_of(sample);
+    if (blend != nullptr)
+      out["blend"] = {{"dataset", blend->index().dataset[place]},
+                      {"sample", blend->index().sample[place]}};
+    fmt::print("{}\n", json_text(out));
+    return;
+  }
+  const bool colour = ::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  fmt::print("sample {} of {}\n", *flags.sample, source.description());
+  if (blend != nullptr)
+    fmt::print("sample {} of dataset {} of the blend\n", blend->index().sample[place],
+               blend->index().dataset[place]);
+  fmt::print("\n{}\n", text_of(sample, tokenizer, colour));
+}
+
+void print_token_sample(const InspectFlags& flags) {
+  const DataConfig& data = flags.data;
+  const std::unique_ptr<const Tokenizer> tokenizer = flags.tokenizer();
+  const Split split = flags.part();
   DatasetRequest request;
   request.seed = uint32_t(flags.seed);
   request.num_samples[size_t(split)] = flags.num_samples;
@@ -193,17 +254,53 @@ void print_sample(const InspectFlags& flags, const std::string& prefix) {
   // Whoever reads wants to see where documents meet.
   if (!flags.json && !request.sample.reset_attention) request.sample.inter_document = true;
   const auto dataset = make_dataset(data, request, split);
-  PHX_CHECK(dataset != nullptr, prefix, " has no ", split_name(split), " part with --split ",
+  PHX_CHECK(dataset != nullptr, "there is no ", split_name(split), " part with --split ",
             data.split);
-  Sample sample;
-  dataset->sample(*flags.sample, sample);
+  // One dataset is gone through again and again; a blend ends.
+  if (dynamic_cast<const BlendedDataset*>(dataset.get()) != nullptr)
+    PHX_CHECK(*flags.sample < *dataset->num_samples(), "--sample ", *flags.sample,
+              ": the blend has ", *dataset->num_samples(), " samples\n  hint: --num-samples says ",
+              "how many the run asks for");
+  print_sample(flags, *dataset, tokenizer.get());
+}
+
+void print_chats(const InspectFlags& flags) {
+  const std::unique_ptr<const Tokenizer> tokenizer = flags.tokenizer();
+  if (!tokenizer) throw UsageError("inspect data: --sft needs --tokenizer-type and its companions");
+  const auto cores = int(std::max(1u, std::thread::hardware_concurrency()));
+  const auto parts = make_sft_datasets(flags.sft, flags.data, *tokenizer,
+                                       {.seq_length = *flags.seq_length,
+                                        .seed = uint64_t(flags.seed),
+                                        .threads = flags.threads > 0 ? int(flags.threads) : cores});
+  const auto& chats = parts[size_t(flags.part())];
+  PHX_CHECK(chats != nullptr, "there are no chats for the ", split_name(flags.part()),
+            " with --split ", flags.data.split);
+  if (flags.sample) return print_sample(flags, *chats, tokenizer.get());
+  const SftCounts& counts = chats->counts();
   if (flags.json) {
-    fmt::print("{}\n", json_text(json_of(sample)));
+    fmt::print("{}\n", json_text(Json{{"conversations", counts.conversations},
+                                      {"samples", chats->samples_in_epoch()},
+                                      {"tokens", counts.tokens},
+                                      {"learned", counts.learned},
+                                      {"cut", counts.cut},
+                                      {"skipped", counts.skipped},
+                                      {"silent", counts.silent},
+                                      {"padding", chats->padding()}}));
     return;
   }
-  const bool colour = ::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
-  fmt::print("sample {} of {}\n\n{}\n", *flags.sample, dataset->description(),
-             text_of(sample, tokenizer.get(), colour));
+  fmt::print("{}\n", chats->description());
+  fmt::print(
+      "  {} conversations, {} of them cut, {} skipped for their length, {} with nothing to learn\n"
+      "  {} tokens, of which {} have a loss\n  {} samples an epoch, {:.1f}% padding\n",
+      format_thousands(counts.conversations), format_thousands(counts.cut),
+      format_thousands(counts.skipped), format_thousands(counts.silent),
+      format_thousands(counts.tokens), format_thousands(counts.learned),
+      format_thousands(chats->samples_in_epoch()), 100 * chats->padding());
+}
+
+bool names_data(const DataConfig& data) {
+  return !data.data_path.empty() || !data.train_data_path.empty() || !data.data_args_path.empty() ||
+         !data.per_split_data_args_path.empty();
 }
 
 }  // namespace
@@ -213,24 +310,34 @@ int run_inspect_data(std::span<const std::string> args) {
   OptionSet set;
   set.add("Inspect", flags);
   const CommandHelp help = {
-      "phalanx inspect data PREFIX [flags]",
-      "Says what a pair of token files holds; with --sample, shows a sample as training sees it.",
+      "phalanx inspect data [PREFIX or WEIGHT PREFIX ...] [flags]",
+      "Says what token files, a blend of them or (--sft) files of chats hold; with --sample, shows "
+      "a\n"
+      "sample as training sees it: ids, labels, loss mask and positions with --json.",
       "phalanx inspect data data/corpus_text_document --seq-length 2048 --sample 0 "
-      "--tokenizer-type ByteTokenizer"};
-  const bool has_prefix = !args.empty() && !args[0].starts_with("-");
-  if (const auto exit_code = parse_args(set, {}, help, has_prefix ? args.subspan(1) : args))
-    return *exit_code;
-  if (!has_prefix)
-    throw UsageError("inspect data: which? The PREFIX of PREFIX.bin and PREFIX.idx is missing");
-  if (!flags.sample) {
-    const IndexedDataset pair(args[0]);
-    pair.check_all();
-    print_pair(pair, flags.json);
-    return kExitDone;
+      "--tokenizer-type ByteTokenizer\n"
+      "  phalanx inspect data 0.3 data/books 0.7 data/web --seq-length 2048 --num-samples 1000 "
+      "--sample 7\n"
+      "  phalanx inspect data --sft --data-path chats.jsonl --tokenizer-type HuggingFaceTokenizer "
+      "--tokenizer-model Llama-3.2-1B --seq-length 4096 --sample 0 --json"};
+  size_t words = 0;
+  while (words < args.size() && !args[words].starts_with("-")) ++words;
+  if (const auto exit_code = parse_args(set, {}, help, args.subspan(words))) return *exit_code;
+  if (words > 0 && names_data(flags.data))
+    throw UsageError("inspect data: the data is named twice, by " + args[0] + " and by a flag");
+  if (words > 0) flags.data.data_path.assign(args.begin(), args.begin() + long(words));
+  if (!names_data(flags.data))
+    throw UsageError(
+        "inspect data: which? The PREFIX of PREFIX.bin and PREFIX.idx is missing, or --data-path");
+  if ((flags.sample || flags.sft.sft) && !flags.seq_length)
+    throw UsageError("inspect data: --sample and --sft need --seq-length, as the run has it");
+  if (flags.sft.sft) {
+    print_chats(flags);
+  } else if (flags.sample) {
+    print_token_sample(flags);
+  } else {
+    print_blend(flags);
   }
-  if (!flags.seq_length)
-    throw UsageError("inspect data: --sample needs --seq-length, as the run has it");
-  print_sample(flags, args[0]);
   return kExitDone;
 }
 

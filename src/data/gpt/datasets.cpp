@@ -230,6 +230,10 @@ DatasetsBySplit make_datasets(const DataConfig& config, const DatasetRequest& re
   return datasets;
 }
 
+BlendSpec blend_of(const DataConfig& config, Split split) {
+  return has_own_blends(config) ? own_blends(config)[size_t(split)] : common_blend(config);
+}
+
 Source make_dataset(const DataConfig& config, const DatasetRequest& request, Split split) {
   if (has_own_blends(config))
     return make_own_blend(config, own_blends(config)[size_t(split)], split, request);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "data/data_config.h"
+#include "data/gpt/blend.h"
 #include "data/gpt/gpt_dataset.h"
 #include "data/sample_source.h"
 
@@ -23,7 +24,10 @@ using DatasetsBySplit = std::array<std::shared_ptr<const SampleSource>, 3>;
 
 DatasetsBySplit make_datasets(const DataConfig& config, const DatasetRequest& request);
 
-// One split of one pair, as the trainer would see it: for inspection.
+// The pairs that a split is made of, with their weights: its own blend, or the common one.
+BlendSpec blend_of(const DataConfig& config, Split split);
+
+// One split, as the trainer would see it: for inspection.
 std::shared_ptr<const SampleSource> make_dataset(const DataConfig& config,
                                                  const DatasetRequest& request, Split split);
 
