@@ -25,7 +25,8 @@ void add(const CatalogueGroup& group, const char* names, Arity arity,
 
 std::vector<CatalogueEntry> megatron_catalogue() {
   std::vector<CatalogueEntry> entries;
-  for (const auto& groups : {model_catalogue(), rank_catalogue(), run_catalogue()}) {
+  for (const auto& groups : {model_catalogue(), rank_catalogue(), run_catalogue(),
+                             other_model_catalogue(), other_task_catalogue()}) {
     for (const CatalogueGroup& group : groups) {
       add(group, group.switches, {0, 0}, entries);
       add(group, group.values, {1, 1}, entries);

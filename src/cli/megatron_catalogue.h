@@ -27,8 +27,10 @@ constexpr CatalogueEntry::Class kImplied = CatalogueEntry::Class::implied;
 constexpr CatalogueEntry::Class kRefused = CatalogueEntry::Class::refused;
 
 std::span<const CatalogueGroup> model_catalogue();  // other architectures: MoE, MLA, Mamba, ...
-std::span<const CatalogueGroup> rank_catalogue();   // parallelism, communication, fault tolerance
-std::span<const CatalogueGroup> run_catalogue();    // batches, numbers, data, checkpoints, logs
+std::span<const CatalogueGroup> other_model_catalogue();  // BERT, T5, vision
+std::span<const CatalogueGroup> other_task_catalogue();   // RL, serving, distillation
+std::span<const CatalogueGroup> rank_catalogue();  // parallelism, communication, fault tolerance
+std::span<const CatalogueGroup> run_catalogue();   // batches, numbers, data, checkpoints, logs
 
 std::vector<CatalogueEntry> megatron_catalogue();  // all of them, one entry a flag
 

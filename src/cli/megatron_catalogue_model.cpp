@@ -8,7 +8,8 @@ std::span<const CatalogueGroup> model_catalogue() {
       {.kind = kImplied,
        .reason = "there is one implementation of the layers, with one set of kernels a device",
        .switches = "use-mcore-models use-flash-attn use-transformer-engine-op-fuser "
-                   "use-legacy-models fused-residual-rmsnorm export-force-local-attention",
+                   "use-legacy-models fused-residual-rmsnorm export-force-local-attention "
+                   "use-te-activation-func use-grouped-gemm-for-dense-mlp enable-experimental",
        .values = "transformer-impl attention-backend flash-attention-version"},
       {.kind = kImplied,
        .reason = "which operations share a kernel is decided here; the result is the same up to "
@@ -18,11 +19,15 @@ std::span<const CatalogueGroup> model_catalogue() {
                    "no-gradient-accumulation-fusion cross-entropy-loss-fusion "
                    "disable-masked-softmax-fusion "
                    "disable-bias-swiglu-fusion disable-bias-dropout-fusion disable-rope-fusion "
-                   "disable-persist-layer-norm disable-gradient-accumulation-fusion",
-       .values = "cross-entropy-fusion-impl"},
+                   "disable-persist-layer-norm disable-gradient-accumulation-fusion "
+                   "disable-jit-fuser no-gradient-reduce-div-fusion",
+       .values = "cross-entropy-fusion-impl onnx-safe"},
       {.kind = kImplied,
        .reason = "softmax and its statistics are computed in fp32",
        .switches = "attention-softmax-in-fp32 no-query-key-layer-scaling"},
+      {.kind = kImplied,
+       .reason = "products of 16-bit matrices are summed in fp32",
+       .switches = "disable-bf16-reduced-precision-matmul"},
       {.kind = kImplied,
        .reason = "it divides scores by the layer's number and multiplies them again, so that fp16 "
                  "does not overflow; scores are fp32 here",
@@ -43,7 +48,13 @@ std::span<const CatalogueGroup> model_catalogue() {
            "moe-router-padding-for-fp8 moe-enable-deepep moe-grouped-gemm moe-permute-fusion "
            "moe-pad-expert-input-to-capacity moe-apply-probs-on-input moe-shared-expert-gate "
            "moe-shared-expert-overlap moe-use-upcycling moe-per-layer-logging "
-           "moe-layer-recompute moe-paged-stash moe-extended-tp moe-use-legacy-grouped-gemm",
+           "moe-layer-recompute moe-paged-stash moe-extended-tp moe-use-legacy-grouped-gemm "
+           "moe-enable-routing-replay moe-hybridep-pad-uneven-dispatch-inputs "
+           "moe-ncclep-zero-copy moe-pad-experts-for-cuda-graph-inference "
+           "moe-permute-fusion-into-hybridep moe-routing-trace-capture-hidden-states "
+           "moe-routing-trace-capture-logits moe-routing-trace-dump-weights "
+           "moe-single-grouped-bias moe-single-grouped-weight moe-use-grouped-tensor "
+           "use-fused-weighted-squared-relu use-grouped-gemm-for-shared-expert",
        .values =
            "num-experts moe-ffn-hidden-size moe-layer-freq moe-router-topk moe-z-loss-coeff "
            "moe-router-score-function moe-router-topk-scaling-factor moe-router-num-groups "
@@ -55,7 +66,10 @@ std::span<const CatalogueGroup> model_catalogue() {
            "moe-shared-expert-intermediate-size moe-latent-size moe-upcycling-granularity "
            "moe-routing-trace-path save-tokens-per-expert-interval "
            "moe-router-topk-limited-devices moe-paged-stash-page-size "
-           "moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-buffer-size-factor-cpu",
+           "moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-buffer-size-factor-cpu "
+           "moe-deepep-num-sms moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute "
+           "moe-hybridep-num-sms moe-hybridep-num-sms-preprocessing moe-mlp-glu-interleave-size "
+           "moe-routing-trace-max-training-iters moe-shared-expert-glu-interleave-size",
        .lists = "moe-router-load-balancing-type moe-aux-loss-coeff"},
       {.kind = kRefused,
        .reason = "multi-latent attention is not in this build yet",
@@ -64,25 +78,40 @@ std::span<const CatalogueGroup> model_catalogue() {
        .values = "q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim"},
       {.kind = kRefused,
        .reason = "multi-token prediction is not in this build yet",
-       .switches = "mtp-use-repeated-layer mtp-detach-heads mtp-hsm",
-       .values = "mtp-num-layers=0 mtp-loss-scaling-factor"},
+       .hint = "leave every --mtp flag out: the model predicts the next token",
+       .switches = "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-standalone",
+       .values = "mtp-num-layers=0 mtp-loss-scaling-factor mtp-hybrid-override-pattern"},
       {.kind = kRefused,
        .reason = "only softmax attention is in this build: no linear, sparse or state-space layers",
+       .hint = "leave it out: every layer has softmax attention and an MLP; --window-size gives a "
+               "sliding window",
+       .switches = "is-hybrid-model no-dsa-indexer-rotate-activation "
+                   "disable-dsa-indexer-rotate-activation no-dsa-indexer-scoring-relu "
+                   "disable-dsa-indexer-scoring-relu dsa-indexer-k-norm-fp32 "
+                   "dsa-indexer-rope-interleaved dsa-indexer-use-sparse-loss gdp-cutedsl-kernel "
+                   "disable-mamba-mem-eff-path",
        .values = "hybrid-layer-pattern hybrid-override-pattern experimental-attention-variant "
                  "linear-attention-freq linear-conv-kernel-dim linear-key-head-dim "
                  "linear-value-head-dim linear-num-key-heads linear-num-value-heads "
                  "dsa-indexer-n-heads dsa-indexer-head-dim dsa-indexer-topk "
                  "dsa-indexer-loss-coeff mamba-state-dim mamba-head-dim mamba-num-groups "
-                 "mamba-num-heads hybrid-attention-ratio=0|0.0 hybrid-mlp-ratio=0|0.0"},
+                 "mamba-num-heads hybrid-attention-ratio=0|0.0 hybrid-mlp-ratio=0|0.0 "
+                 "dsa-indexer-k-norm-epsilon dsa-indexer-skip-topk-offset dsa-indexer-topk-freq "
+                 "dsa-kernel-backend=none gdp-num-chunk-states-to-recompute gdp-num-householder "
+                 "mamba-inference-conv-states-dtype mamba-inference-ssm-states-dtype "
+                 "mamba-training-ssm-states-dtype"},
       {.kind = kRefused,
        .reason = "hyper-connections are not in this build",
+       .hint = "leave it out: a block has one residual stream",
        .switches = "enable-mhc-connections",
        .values = "mhc-num-residual-streams mhc-sinkhorn-iterations mhc-init-gating-factor "
                  "mhc-recompute-layer-num"},
       {.kind = kRefused,
        .reason = "maximal-update parametrisation is not in this build",
+       .hint = "leave it out, and set --lr, --decoupled-lr and --init-method-std for this width",
        .switches = "use-mup",
-       .values = "mup-base-hidden-size mup-embedding-mult mup-output-mult mup-attn-scale-power"},
+       .values = "mup-base-hidden-size mup-embedding-mult mup-output-mult mup-attn-scale-power "
+                 "mup-base-head-dim mup-width-mult=1|1.0"},
       {.kind = kRefused,
        .reason = "this MLP activation is not in this build",
        .hint = "use --swiglu, --geglu, --squared-relu, --openai-gelu, or none of them for GELU",
@@ -90,10 +119,12 @@ std::span<const CatalogueGroup> model_catalogue() {
        .values = "glu-linear-offset=0|0.0 activation-func-clamp-value"},
       {.kind = kRefused,
        .reason = "this variant of attention is not in this build",
+       .hint = "leave it out: scores go through a plain softmax; --qk-layernorm normalises q and k",
        .switches = "qk-l2-norm attention-output-gate",
        .values = "softmax-type=vanilla"},
       {.kind = kRefused,
        .reason = "blocks normalise their input, as GPT does; BERT's order is not in this build",
+       .hint = "leave it out",
        .switches = "apply-residual-connection-post-layernorm"},
       {.kind = kRefused,
        .reason = "weights start from a normal distribution",
@@ -102,14 +133,22 @@ std::span<const CatalogueGroup> model_catalogue() {
       {.kind = kRefused,
        .reason = "layers are described by flags alone",
        .hint = "see --help for what a layer may have",
-       .values = "heterogeneous-layers-config-path",
+       .values = "heterogeneous-layers-config-path heterogeneous-layers-config-encoded-json",
        .lists = "spec"},
       {.kind = kRefused,
-       .reason = "only decoder-only text models are in this build",
-       .values = "rope-type=rope encoder-num-layers decoder-num-layers decoder-seq-length "
-                 "relative-attention-num-buckets relative-attention-max-distance "
-                 "vocab-extra-ids=0",
-       .lists = "mrope-section"},
+       .reason = "it chooses the rotary embedding of multi-latent attention",
+       .hint = "use --position-embedding-type rope or yarn",
+       .values = "rope-type=rope"},
+      {.kind = kRefused,
+       .reason = "kernels whose rows do not depend on the batch's size are not in this build",
+       .hint = "--deterministic-mode gives the same bits for the same batches",
+       .switches = "batch-invariant-mode",
+       .values = "batch-invariant-backend"},
+      {.kind = kRefused,
+       .reason = "quantised attention is not in this build",
+       .hint = "leave it out, and use --bf16",
+       .switches = "use-kitchen-attention",
+       .values = "kitchen-attention-backend"},
   };
   return groups;
 }

@@ -14,10 +14,14 @@ std::span<const CatalogueGroup> rank_catalogue() {
            "overlap-p2p-communication-warmup-flush "
            "defer-embedding-wgrad-compute disable-gloo-process-groups use-sharp "
            "ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
-           "no-align-grad-reduce "
+           "no-align-grad-reduce disable-align-grad-reduce "
            "no-align-param-gather use-nccl-ub disable-symmetric-registration "
            "create-all-gather-group disable-tp-comm-bulk-wgrad "
            "disable-tp-comm-bulk-dgrad disable-tp-comm-overlap-ag disable-tp-comm-overlap-rs "
+           "disable-tp-comm-split-ag disable-tp-comm-split-rs no-tp-comm-bulk-dgrad "
+           "no-tp-comm-bulk-wgrad no-tp-comm-overlap-ag no-tp-comm-overlap-rs "
+           "no-tp-comm-split-ag no-tp-comm-split-rs no-clone-scatter-output-in-embedding "
+           "disable-clone-scatter-output-in-embedding "
            "tp-comm-overlap-rs-dgrad distribute-saved-activations "
            "no-use-layer-wise-param-layout no-async-tensor-model-parallel-allreduce "
            "no-contiguous-buffers-in-local-ddp no-scatter-gather-tensors-in-pipeline "
@@ -25,11 +29,16 @@ std::span<const CatalogueGroup> rank_catalogue() {
        .values = "wgrad-deferral-limit pipeline-model-parallel-comm-backend distributed-backend "
                  "distributed-timeout-seconds-after-init "
                  "nccl-communicator-config-path sharp-enabled-group ddp-num-buckets "
-                 "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank",
+                 "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank "
+                 "symmetric-ar-type",
        .lists = "cp-comm-type high-priority-stream-groups"},
       {.kind = kRefused,
        .reason = "this kind of parallelism is not in this build yet",
-       .switches = "hybrid-context-parallel fake-process-group data-parallel-random-init",
+       .hint = "use --tensor-model-parallel-size, --pipeline-model-parallel-size and data "
+               "parallelism; `phalanx plan` says what a layout takes",
+       .switches = "hybrid-context-parallel fake-process-group data-parallel-random-init "
+                   "gtp-expert-remat-nccl-ub gtp-remat-nccl-ub "
+                   "gtp-remat-reduce-scatter-with-fp32-accumulation",
        .values = "expert-tensor-parallel-size=1 "
                  "max-seqlen-per-dp-cp-rank tensor-parallel-num-weight-shards=1 "
                  "expert-tensor-parallel-num-weight-shards=1 "
@@ -48,13 +57,19 @@ std::span<const CatalogueGroup> rank_catalogue() {
        .values = "model-parallel-size"},
       {.kind = kRefused,
        .reason = "overlapping expert traffic needs experts, which are not in this build yet",
-       .switches = "overlap-moe-expert-parallel-comm delay-wgrad-compute "
-                   "overlap-dispatch-backward-with-experts-wgrad "
-                   "ep-overlap-early-attn-memory-release"},
+       .hint = "leave it out",
+       .switches =
+           "high-priority-a2a-comm-stream overlap-moe-expert-parallel-comm delay-wgrad-compute "
+           "overlap-dispatch-backward-with-experts-wgrad "
+           "ep-overlap-early-attn-memory-release"},
       {.kind = kRefused,
        .reason = "fully sharded data parallelism is not in this build yet",
-       .hint = "one rank holds the whole model",
-       .switches = "use-megatron-fsdp fsdp-double-buffer fsdp-manual-registration "
+       .hint = "use --use-distributed-optimizer, which shards gradients, masters and moments",
+       .switches = "enable-full-sharding-in-hsdp fsdp-db-use-persist-buf-on-alloc-fail "
+                   "megatron-fsdp-enable-fine-grained-param-gather "
+                   "megatron-fsdp-max-pool-double-buffer no-strict-fsdp-dtensor-load "
+                   "disable-strict-fsdp-dtensor-load use-megatron-fsdp fsdp-double-buffer "
+                   "fsdp-manual-registration "
                    "init-model-with-meta-device use-torch-fsdp2 "
                    "torch-fsdp2-no-reshard-after-forward keep-fp8-transpose-cache",
        .values = "megatron-fsdp-version data-parallel-sharding-strategy=no_shard "
@@ -63,13 +78,20 @@ std::span<const CatalogueGroup> rank_catalogue() {
                  "megatron-fsdp-grad-comm-dtype"},
       {.kind = kRefused,
        .reason = "results are not computed twice to compare them in this build",
+       .hint = "leave it out; a loss or norm that is not finite is always told",
        .switches = "check-for-spiky-loss check-for-large-grads",
        .values = "rerun-mode=disabled error-injection-rate=0 error-injection-type"},
       {.kind = kRefused,
-       .reason = "watchdogs, restarts and fault injection come with multi-rank training, which is "
-                 "not in this build yet",
-       .hint = "use --save and --load: a run resumes exactly",
-       .switches = "log-straggler disable-straggler-on-startup enable-ft-package "
+       .reason = "Megatron's watchdogs, restarts and fault injection are not in this build; waits "
+                 "between ranks have a time-out and name who did not come",
+       .hint = "use --distributed-timeout-minutes, and --save with --load: a run resumes exactly",
+       .switches = "flight-recorder-include-stack-trace no-flight-recorder-dump-on-timeout "
+                   "disable-flight-recorder-dump-on-timeout "
+                   "no-flight-recorder-extra-dump-on-exec "
+                   "disable-flight-recorder-extra-dump-on-exec "
+                   "no-flight-recorder-include-only-active "
+                   "disable-flight-recorder-include-only-active log-straggler "
+                   "disable-straggler-on-startup enable-ft-package "
                    "calc-ft-timeouts inprocess-restart adlr-autoresume inprocess-empty-cuda-cache",
        .values = "straggler-ctrlr-port straggler-minmax-count ft-num-warmup-iters "
                  "inprocess-active-world-size inprocess-max-iterations inprocess-granularity "
@@ -80,11 +102,10 @@ std::span<const CatalogueGroup> rank_catalogue() {
                  "inprocess-last-call-wait inprocess-termination-grace-time "
                  "adlr-autoresume-interval fault-injector-num-ranks fault-injector-fault-delay "
                  "fault-injector-mtti-seconds fault-injector-offset-seconds "
-                 "fault-injector-delay-start-iteration fault-injector-seed "
+                 "fault-injector-delay-start-iteration fault-injector-seed fault-injector-ranks "
+                 "fault-injector-fault-types fault-injector-fault-probabilities "
                  "flight-recorder-dump-path flight-recorder-trace-buffer-size "
-                 "gpu-sniff-test-interval",
-       .lists = "fault-injector-ranks fault-injector-fault-types "
-                "fault-injector-fault-probabilities"},
+                 "gpu-sniff-test-interval"},
   };
   return groups;
 }

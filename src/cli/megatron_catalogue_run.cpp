@@ -1,4 +1,4 @@
-// The rest of a run: batches, numbers, optimizers, memory, data, checkpoints, logs, other tasks.
+// The rest of a run: batches, numbers, optimizers, memory, data, checkpoints, logs.
 #include "cli/megatron_catalogue.h"
 
 namespace phx {
@@ -7,7 +7,8 @@ std::span<const CatalogueGroup> run_catalogue() {
   static const CatalogueGroup groups[] = {
       // Batches and the loop.
       {.kind = kImplied,
-       .reason = "the loss is the sum over the global batch divided by its tokens",
+       .reason = "the loss is the sum over the global batch divided by its tokens, unless "
+                 "--loss-average says otherwise",
        .switches = "calculate-per-token-loss"},
       {.kind = kImplied,
        .reason = "Megatron ignores it as well: the batch has its full size from the start",
@@ -22,6 +23,7 @@ std::span<const CatalogueGroup> run_catalogue() {
        .values = "batch-size eval-global-batch-size eval-micro-batch-size"},
       {.kind = kRefused,
        .reason = "iterations cannot be skipped in this build",
+       .hint = "leave it out; a step whose norm is not finite is skipped by itself",
        .values = "result-rejected-tracker-filename",
        .lists = "iterations-to-skip"},
       {.kind = kRefused,
@@ -35,7 +37,8 @@ std::span<const CatalogueGroup> run_catalogue() {
        .values = "exit-signal=SIGTERM|SIGINT|SIGUSR1|SIGHUP"},
       {.kind = kImplied,
        .reason = "SIGINT, SIGTERM, SIGUSR1 and SIGHUP always save and stop, with status 3",
-       .switches = "exit-signal-handler"},
+       .switches = "exit-signal-handler exit-signal-handler-for-training "
+                   "exit-signal-handler-for-dataloader"},
       {.kind = kRefused,
        .reason = "CUDA graphs are not in this build yet",
        .hint = "leave it out",
@@ -44,6 +47,7 @@ std::span<const CatalogueGroup> run_catalogue() {
        .lists = "cuda-graph-modules cuda-graph-scope"},
       {.kind = kRefused,
        .reason = "this mode is not in this build",
+       .hint = "leave it out",
        .switches = "freeze-all-layers test-mode",
        .values = "mlp-chunks-for-training=1 mlp-chunks-for-prefill=1 start-eval-at-iter=0"},
 
@@ -58,8 +62,9 @@ std::span<const CatalogueGroup> run_catalogue() {
       {.kind = kRefused,
        .reason = "training in 8 or 4 bits is not in this build yet",
        .hint = "use --bf16",
-       .switches = "no-fp8-wgrad fp8-param-gather reuse-grad-buf-for-mxfp8-param-ag "
-                   "fp8-output-proj first-last-layers-bf16 fp4-param-gather fp8-e4m3 fp8-hybrid",
+       .switches =
+           "no-fp8-wgrad disable-fp8-wgrad fp8-param-gather reuse-grad-buf-for-mxfp8-param-ag "
+           "fp8-output-proj first-last-layers-bf16 fp4-param-gather fp8-e4m3 fp8-hybrid",
        .values = "fp8-format fp8-recipe fp8-margin fp8-amax-history-len fp8-amax-compute-algo "
                  "num-layers-at-start-in-bf16 num-layers-at-end-in-bf16 fp8-quantizer-factory "
                  "fp4-quantizer-factory fp4-format fp4-recipe te-precision-config-file "
@@ -72,9 +77,18 @@ std::span<const CatalogueGroup> run_catalogue() {
 
       // Optimizers.
       {.kind = kRefused,
-       .reason = "a classification head, which this belongs to, is not in this build",
-       .hint = "for the embedding and the output layer use --decoupled-lr",
-       .values = "head-lr-mult=1|1.0"},
+       .reason = "weights of matrices decay; biases and the weights of norms never do",
+       .hint = "use --apply-wd-to-qk-layernorm for the norms of q and k",
+       .values = "no-weight-decay-cond-type"},
+      {.kind = kRefused,
+       .reason = "the assignment of parameters to groups of the optimizer is not written to a file",
+       .hint = "leave it out: matrices decay, biases and norms do not, and --decoupled-lr is for "
+               "embedding and output layer",
+       .values = "dump-param-to-param-group-map"},
+      {.kind = kImplied,
+       .reason = "state in host memory has one implementation, with pinned buffers that are kept",
+       .switches = "no-pin-cpu-grads no-pin-cpu-params use-torch-optimizer-for-cpu-offload "
+                   "cpu-offloading-retain-pinned-cpu-buffers"},
       {.kind = kRefused,
        .reason = "this optimizer is not in this build yet",
        .hint = "use --optimizer adam",
@@ -86,8 +100,9 @@ std::span<const CatalogueGroup> run_catalogue() {
       {.kind = kRefused,
        .reason = "activations go to host memory by whole layers in this build",
        .hint = "use --cpu-offloading-num-layers",
-       .switches = "fine-grained-activation-offloading",
-       .values = "min-offloaded-tensor-size activation-offload-fraction "
+       .switches = "fine-grained-activation-offloading delay-offload-until-cuda-graph",
+       .values = "fine-grained-offloading-max-inflight-offloads min-offloaded-tensor-size "
+                 "activation-offload-fraction "
                  "delta-offload-bytes-across-pp-ranks",
        .lists = "offload-modules"},
 
@@ -105,23 +120,38 @@ std::span<const CatalogueGroup> run_catalogue() {
        .values = "phase-transition-iterations"},
       {.kind = kRefused,
        .reason = "there is one validation set, of --eval-iters batches",
+       .hint = "leave it out; --valid-data-path may blend several sets",
        .switches = "full-validation multiple-validation-sets",
        .lists = "validation-set-names"},
+      {.kind = kImplied, .reason = "data is read from local files", .switches = "disable-msc"},
       {.kind = kRefused,
        .reason = "data is read from local files",
+       .hint = "copy or mount the data, and give its path",
        .switches = "enable-msc",
        .values = "object-storage-cache-path"},
       {.kind = kRefused,
        .reason = "fill-in-the-middle is not in this build",
-       .switches = "fim-data fim-no-prefix",
-       .values = "fim-rate fim-spm-rate fim-split-sample fim-fragment-rate fim-prefix-token "
+       .hint = "leave it out, or rearrange the documents before phalanx preprocess",
+       .switches = "fim-data",
+       .values = "fim-no-prefix fim-rate fim-spm-rate fim-split-sample fim-fragment-rate "
+                 "fim-prefix-token "
                  "fim-middle-token fim-suffix-token fim-pad-token fim-eod-token"},
       {.kind = kRefused,
        .reason = "this setting of tokenizers is not in this build",
+       .hint = "leave it out: a tokenizer does what its own files say",
        .switches = "tokenizer-sentencepiece-legacy tokenizer-hf-no-use-fast trust-remote-code "
-                   "allow-ambiguous-pad-tokens",
+                   "allow-ambiguous-pad-tokens "
+                   "no-tokenizer-sentencepiece-ignore-extra-whitespaces "
+                   "disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
        .values = "tokenizer-metadata",
        .lists = "tokenizer-special-tokens"},
+      {.kind = kImplied,
+       .reason = "tokenizers have one implementation, in this program",
+       .switches = "use-gigatoken"},
+      {.kind = kRefused,
+       .reason = "the vocabulary is always rounded up to a multiple",
+       .hint = "--make-vocab-size-divisible-by 1 rounds up to the tensor-parallel size alone",
+       .switches = "no-pad-vocab-size disable-pad-vocab-size"},
 
       // Checkpoints.
       {.kind = kImplied,
@@ -131,11 +161,15 @@ std::span<const CatalogueGroup> run_catalogue() {
                    "ckpt-fully-parallel-load ckpt-assume-constant-structure "
                    "dist-ckpt-optim-fully-reshardable "
                    "distrib-optim-fully-reshardable-mem-efficient "
-                   "ckpt-drop-redundant-extra-state no-save-tokenizer-assets",
+                   "ckpt-drop-redundant-extra-state no-save-tokenizer-assets "
+                   "disable-save-tokenizer-assets ckpt-fully-parallel-load-per-rank-objects "
+                   "ckpt-pg-tensors-cache-create no-ckpt-load-validate-sharding-integrity "
+                   "disable-ckpt-load-validate-sharding-integrity dist-ckpt-save-pre-mcore-014",
        .values = "ckpt-format dist-ckpt-format async-strategy async-ckpt-cpu-priority "
                  "async-ckpt-io-priority ckpt-fully-parallel-save-process-group "
                  "ckpt-fully-parallel-load-process-group ckpt-pg-tensors-cache-path "
-                 "dist-ckpt-strictness dist-ckpt-workers"},
+                 "dist-ckpt-strictness dist-ckpt-workers "
+                 "ckpt-fully-parallel-load-exchange-algo"},
       {.kind = kImplied,
        .reason = "every block of a checkpoint has a checksum, which is checked when it is read",
        .switches = "verify-integrity"},
@@ -144,20 +178,25 @@ std::span<const CatalogueGroup> run_catalogue() {
        .hint = "use --use-checkpoint-args, and give the others as flags",
        .switches = "use-mp-args-from-checkpoint-args "
                    "no-use-tokenizer-model-from-checkpoint-args "
+                   "disable-use-tokenizer-model-from-checkpoint-args "
                    "use-tokenizer-model-from-checkpoint-args load-main-params-from-ckpt",
        .values = "override-ckpt-iteration"},
       {.kind = kRefused,
        .reason = "a training run does not convert checkpoints",
+       .hint = "use `phalanx convert`",
+       .switches = "ckpt-convert-update-legacy-dist-opt-format",
        .values = "ckpt-convert-format ckpt-convert-save"},
       {.kind = kRefused,
        .reason = "checkpoints have one kind and one place",
        .hint = "use --save and --save-interval",
        .switches = "replication",
-       .values = "non-persistent-save-interval non-persistent-ckpt-type "
-                 "non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo replication-jump "
-                 "replication-factor"},
+       .values =
+           "non-persistent-global-ckpt-dir non-persistent-save-interval non-persistent-ckpt-type "
+           "non-persistent-local-ckpt-dir non-persistent-local-ckpt-algo replication-jump "
+           "replication-factor"},
       {.kind = kRefused,
        .reason = "dumps of single tensors are not in this build",
+       .hint = "leave it out; `phalanx inspect` shows the tensors of a checkpoint",
        .values = "save-params-interval save-activations-interval save-wgrads-interval "
                  "save-dgrads-interval"},
 
@@ -177,35 +216,28 @@ std::span<const CatalogueGroup> run_catalogue() {
       {.kind = kImplied,
        .reason = "nothing is sent to a service: the same numbers stand in the log, and in "
                  "--tensorboard-dir and --metrics-file where they are given",
-       .values = "wandb-project wandb-exp-name wandb-save-dir wandb-entity"},
+       .switches = "no-one-logger one-logger-async",
+       .values = "wandb-project wandb-exp-name wandb-save-dir wandb-entity one-logger-project "
+                 "one-logger-run-name app-tag-run-name app-tag-run-version"},
       {.kind = kRefused,
        .reason = "this log is not written in this build",
        .hint = "use --tensorboard-dir or --metrics-file",
        .switches = "log-energy log-max-attention-logit otel-enabled",
-       .values = "otel-service-name",
-       .lists = "otel-span-groups"},
+       .values = "otel-service-name otel-span-groups"},
       {.kind = kImplied,
        .reason = "--profile writes a trace of its own, with FLOPs and bytes of every kernel",
-       .switches = "use-pytorch-profiler pytorch-profiler-collect-shapes"},
+       .switches = "use-pytorch-profiler pytorch-profiler-collect-shapes "
+                   "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra "
+                   "record-shapes"},
+      {.kind = kRefused,
+       .reason = "a run listens to no requests",
+       .hint = "use --profile with --profile-step-start and --profile-step-end",
+       .switches = "run-workload-inspector-server"},
       {.kind = kRefused,
        .reason = "the history of allocations is not written in this build",
        .hint = "phalanx plan says what a run allocates, by purpose",
        .switches = "record-memory-history",
        .values = "memory-snapshot-path"},
-
-      // Other tasks.
-      {.kind = kRefused,
-       .reason = "pretraining is the only task in this build",
-       .switches = "perform-rl-step rl-use-sequence-packing inference-dynamic-batching",
-       .values = "logits-save-dir logits-save-top-k "
-                 "logits-save-top-p logits-save-dtype logits-load-dir logits-load-kd-loss-alpha "
-                 "grpo-prompts-per-step grpo-group-size grpo-iterations grpo-clamp-eps-lower "
-                 "grpo-clamp-eps-upper grpo-kl-beta grpo-entropy-term-weight "
-                 "rl-inference-tensor-model-parallel-size "
-                 "rl-inference-pipeline-model-parallel-size "
-                 "rl-inference-expert-model-parallel-size "
-                 "rl-inference-expert-tensor-model-parallel-size refit-method langrl-env-config "
-                 "inference-shards"},
   };
   return groups;
 }

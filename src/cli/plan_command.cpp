@@ -12,6 +12,7 @@
 #include "cli/run_args.h"
 #include "cli/train_main.h"
 #include "cli/usage_error.h"
+#include "data/tokenizer.h"
 #include "plan/advice.h"
 #include "plan/memory_svg.h"
 #include "plan/report.h"
@@ -195,16 +196,22 @@ int run_plan(std::span<const std::string> args) {
     return kExitDone;
   }
   Problems problems = own.parse(split.own).problems;
-  const ParseResult run = parse_run(split.pretrain, flags.world_size);
+  ParseResult run = parse_run(split.pretrain, flags.world_size);
   problems.insert(problems.end(), run.report.problems.begin(), run.report.problems.end());
   if (!problems.empty()) {
     std::cerr << format_problems(problems);
     return kExitUsage;
   }
+  const bool on_cpu = run.options.train.fp64 || run.options.train.device == DeviceChoice::cpu;
+  if (on_cpu && !own.at("target").given) flags.target = PlanTarget::cpu;
   if (run.options.train.fp64 && flags.target == PlanTarget::cuda)
     throw UsageError("--fp64: no GPU kernel computes in doubles\n  hint: --target cpu");
-  if (!run.options.model.padded_vocab_size)
-    throw UsageError("--vocab-size is required: no tokenizer is read for a plan");
+  if (!run.options.model.padded_vocab_size) {
+    make_tokenizer(run.options.data);  // says why it cannot be read
+    throw UsageError("the vocabulary's size is not known\n  hint: --vocab-size");
+  }
+  std::cout << meaningless_flags(Command::plan, split.pretrain, run.report,
+                                 flags.world_size.has_value());
   return plan_and_print(run_config(run.options), int(run.world), flags);
 }
 

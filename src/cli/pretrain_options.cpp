@@ -1,6 +1,7 @@
 #include "cli/pretrain_options.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -147,12 +148,30 @@ void check_tokens(const OptionSet& options, Problems& problems) {
       str_cat("up to ", static_cast<int64_t>(kMost / (tokens / *options.number(run))), " fit"));
 }
 
+// Samples are put in order by NumPy's generator.
+void check_seed(const OptionSet& options, Problems& problems) {
+  constexpr double kMost = 4294967295.0;
+  if (options.active("mock-data") || options.active("token-file")) return;
+  if (options.number("seed").value_or(0) <= kMost) return;
+  add(problems, "seed",
+      shown(options, "seed") + " is more than NumPy takes, whose generator orders the samples",
+      "0 to 4294967295 are possible");
+}
+
 void check_no_position(const OptionSet& options, Problems& problems) {
   if (!options.seen("no-position-embedding")) return;
   if (options.text("position-embedding-type") != "learned_absolute") return;
   add(problems, "no-position-embedding",
       "--no-position-embedding contradicts --position-embedding-type learned_absolute",
       "use --position-embedding-type rope or none");
+}
+
+void check_loss_average(const OptionSet& options, Problems& problems) {
+  if (!options.seen("calculate-per-token-loss")) return;
+  if (options.text("loss-average") != "micro-batch") return;
+  add(problems, "loss-average",
+      "--loss-average micro-batch contradicts --calculate-per-token-loss, the average over tokens",
+      "leave one of them out");
 }
 
 std::vector<Rule> cross_rules() {
@@ -170,8 +189,20 @@ std::vector<Rule> cross_rules() {
        check_source},
       {"--split leaves a share for training, unless --skip-train is given", check_training_share},
       {"a run has fewer than 2^60 tokens", check_tokens},
+      {"--seed is at most 4294967295 where --data-path or chats are read", check_seed},
       {"--no-position-embedding does not go with learned positions", check_no_position},
+      {"--loss-average micro-batch does not go with --calculate-per-token-loss",
+       check_loss_average},
   };
+}
+
+// Megatron's recipes carry it along to one tensor-parallel rank, where Megatron switches it off
+// too.
+void drop_sequence_parallel(ParallelConfig& ranks, ParseReport& report) {
+  if (!ranks.sequence_parallel || ranks.tensor_model_parallel_size != 1) return;
+  ranks.sequence_parallel = false;
+  report.implied.emplace_back("--sequence-parallel",
+                              "it is switched off at TP 1: there is one rank to hold the sequence");
 }
 
 void note_idle_ranks(const OptionSet& options, const ParallelConfig& ranks, ParseReport& report) {
@@ -270,10 +301,21 @@ void check_hf_export(const TransformerConfig& model, ParseReport& report) {
 // the same (cli/not_in_this_build.h refuses the run); chats are tokenized by the run itself.
 void take_vocabulary(ParseResult& result) {
   std::optional<int64_t>& size = result.options.model.vocab_size;
-  if (size) return;
   if (result.options.data.tokenizer_type.empty()) return;
+  // A size that was given is compared by the run. Where there is no run, it is done here.
+  const bool runs = result.report.ok() && !result.options.train.check_args;
+  if (size && runs) return;
   try {
-    size = make_tokenizer(result.options.data)->vocab_size();
+    const int64_t tokens =
+        make_tokenizer(result.options.data, result.options.model.vocab_size)->vocab_size();
+    const bool told = std::ranges::find(result.report.problems, "--vocab-size", &Problem::flag) !=
+                      result.report.problems.end();
+    if (size && *size < tokens && !told)
+      add(result.report.problems, "vocab-size",
+          str_cat("--vocab-size ", *size, " is too small for the tokenizer's ", tokens, " tokens"),
+          "leave --vocab-size out");
+    if (size) return;
+    size = tokens;
     const std::optional<int64_t> padded = result.options.model.padded_vocab_size;
     if (padded && *padded < *size)
       add(result.report.problems, "padded-vocab-size",
@@ -281,10 +323,50 @@ void take_vocabulary(ParseResult& result) {
                   " tokens"),
           "leave --padded-vocab-size out, and it is computed");
   } catch (const Error& error) {
-    if (!result.options.sft.sft) return;
+    if (!result.options.sft.sft || size) return;
     add(result.report.problems, "tokenizer-model", error.what(),
         "it says how many tokens there are");
   }
+}
+
+// No problem was found in the options of a group.
+bool is_sound(const OptionSet& set, const std::string& group, const ParseReport& report) {
+  return std::ranges::none_of(report.problems, [&](const Problem& problem) {
+    const Option* option = problem.flag.empty() ? nullptr : set.find(problem.flag.substr(2));
+    return option != nullptr && option->group == group;
+  });
+}
+
+void add_layout_problems(const OptionSet& set, int64_t world, ParseResult& result) {
+  Problems& problems = result.report.problems;
+  const auto told = [&](const auto& member, const std::string& value) {
+    return std::ranges::find(problems, value, member) != problems.end();
+  };
+  // Which of the ways to cut the layers counts is open where several were given.
+  const bool many_ways = std::ranges::any_of(
+      std::array{"--num-layers-per-virtual-pipeline-stage",
+                 "--num-virtual-stages-per-pipeline-rank", "--pipeline-model-parallel-layout"},
+      [&](const char* flag) { return told(&Problem::flag, flag); });
+  const auto known = [&](const char* name) {
+    if (many_ways && std::string(name) == "pipeline-model-parallel-layout") return false;
+    const Option& option = set.at(name);
+    return !option.failed && (option.given || !option.required);
+  };
+  const PretrainOptions& options = result.options;
+  for (Problem& problem :
+       layout_problems({options.model, options.parallel, options.train}, world, known))
+    if (!told(&Problem::text, problem.text)) problems.push_back(std::move(problem));
+}
+
+void check_profile_ranks(const OptionSet& set, const TrainConfig& train, int64_t world,
+                         ParseReport& report) {
+  if (!train.profile) return;
+  for (const int64_t rank : train.profile_ranks)
+    if (rank >= world)
+      add(report.problems, "profile-ranks",
+          str_cat(shown(set, "profile-ranks"), ": there is no rank ", rank, " among ", world,
+                  ", counted from 0"),
+          str_cat("0 to ", world - 1, " are possible"));
 }
 
 }  // namespace
@@ -311,7 +393,8 @@ std::vector<Rule> pretrain_rules() {
   return rules;
 }
 
-ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world) {
+ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world,
+                           RanksFrom ranks_from) {
   ParseResult result;
   OptionSet set = pretrain_option_set(result.options);
   ParseReport before;
@@ -322,29 +405,32 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
                                 before.problems.end());
   if (taken.over_flags) set.load_json(taken.values, result.report);
   set.check(pretrain_rules(), result.report);
+  drop_sequence_parallel(result.options.parallel, result.report);
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(model_ranks(result.options.parallel)));
   result.world = ranks;
-  if (world && result.options.parallel.local_ranks)
+  if (world && ranks_from == RanksFrom::launcher && result.options.parallel.local_ranks)
     add(result.report.problems, "local-ranks",
         str_cat(shown(set, "local-ranks"), " is for ranks in one process, but a launcher started ",
                 *world, " processes"),
         "leave it out");
-  if (result.report.ok()) {
-    const Problems layout = layout_problems(
-        {result.options.model, result.options.parallel, result.options.train}, ranks);
-    result.report.problems.insert(result.report.problems.end(), layout.begin(), layout.end());
-  }
-  if (result.report.ok()) {
-    take_vocabulary(result);
-  }
-  if (result.report.ok()) {
-    result.options.model.resolve(result.options.parallel.tensor_model_parallel_size);
-    if (taken.hf) check_against_hf(*taken.hf, result.options.model, result.report);
-    if (result.options.train.save_hf_interval) check_hf_export(result.options.model, result.report);
-    result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));
+  // Later stages tell what they find beside the problems of earlier ones: a user sees all at once.
+  const bool model_is_sound = is_sound(set, "Model", result.report);
+  add_layout_problems(set, ranks, result);
+  if (ranks_from == RanksFrom::launcher)
+    check_profile_ranks(set, result.options.train, ranks, result.report);
+  take_vocabulary(result);
+  if (model_is_sound) {
+    TransformerConfig model = result.options.model;
+    model.resolve(result.options.parallel.tensor_model_parallel_size);
+    if (taken.hf) check_against_hf(*taken.hf, model, result.report);
+    if (result.options.train.save_hf_interval) check_hf_export(model, result.report);
+    if (result.report.ok()) {
+      result.options.model = model;
+      result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));
+    }
   }
   return result;
 }

@@ -39,8 +39,10 @@ struct ParseResult {
 // Reads and checks everything; reports every problem at once and throws nothing for them. `world`:
 // how many ranks there are; without it as many as --local-ranks says, or one copy of the model
 // needs.
+enum class RanksFrom { launcher, command };  // who gave `world`
 ParseResult parse_pretrain(std::span<const std::string> args,
-                           std::optional<int64_t> world = std::nullopt);
+                           std::optional<int64_t> world = std::nullopt,
+                           RanksFrom ranks_from = RanksFrom::launcher);
 
 // The registry over the given configs, Megatron's catalogue included; `options` must outlive it.
 OptionSet pretrain_option_set(PretrainOptions& options);

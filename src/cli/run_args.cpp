@@ -1,6 +1,9 @@
 #include "cli/run_args.h"
 
 #include <algorithm>
+#include <sstream>
+
+#include "convert/hf_model.h"
 
 namespace phx {
 
@@ -22,7 +25,7 @@ SplitArgs split_args(const OptionSet& own, std::span<const std::string> args) {
 ParseResult parse_run(std::vector<std::string> args, std::optional<int64_t> world) {
   const std::vector<std::vector<std::string>> left_out = {
       {"--lr", "1e-4"}, {"--train-iters", "1"}, {"--data-path", ""}};
-  const ParseResult first = parse_pretrain(args, world);
+  const ParseResult first = parse_pretrain(args, world, RanksFrom::command);
   for (const auto& flag : left_out) {
     const bool missing = std::ranges::any_of(first.report.problems, [&](const Problem& problem) {
       return problem.flag == flag[0] && problem.text.find("is required") != std::string::npos;
@@ -33,7 +36,86 @@ ParseResult parse_run(std::vector<std::string> args, std::optional<int64_t> worl
     else
       args.insert(args.end(), flag.begin(), flag.end());
   }
-  return parse_pretrain(args, world);
+  return parse_pretrain(args, world, RanksFrom::command);
+}
+
+namespace {
+
+// Nothing is trained, so nothing is read, evaluated, logged, saved or waited for.
+constexpr const char* kOfRuns =
+    "data-path train-data-path valid-data-path test-data-path data-args-path "
+    "per-split-data-args-path token-file split data-cache-path mid-level-dataset-surplus "
+    "dataloader-type data-sharding exit-interval exit-duration-in-mins eval-iters eval-interval "
+    "skip-train log-interval tensorboard-dir tensorboard-log-interval metrics-file check-args "
+    "profile profile-step-start profile-step-end profile-ranks profile-dir nvtx-ranges save "
+    "save-interval save-retain-interval save-hf-interval async-save save-buffer-mib save-optim "
+    "load-optim save-rng load-rng finetune exit-on-missing-checkpoint load-newest-valid "
+    "check-for-nan-in-loss-and-grad override-opt-param-scheduler distributed-timeout-minutes "
+    "threads";
+// Of how documents are told apart: proofs have made-up tokens, with documents in their own cases.
+constexpr const char* kOfDocuments =
+    "reset-position-ids reset-attention-mask eod-mask-loss dataloader-inter-document-masking";
+// A proof is in fp64 on the CPU; that of resuming has the run's precision.
+constexpr const char* kOfPrecision =
+    "bf16 fp16 grad-reduce-in-bf16 main-grads-dtype exp-avg-dtype exp-avg-sq-dtype loss-scale "
+    "initial-loss-scale min-loss-scale loss-scale-window hysteresis";
+constexpr const char* kOfDevices = "device deterministic-mode gemm-table";
+// Shapes and bytes do not depend on these.
+constexpr const char* kOfNumbers =
+    "lr min-lr decoupled-lr decoupled-min-lr lr-decay-style lr-decay-iters lr-decay-samples "
+    "lr-warmup-iters lr-warmup-samples lr-warmup-fraction lr-warmup-init lr-wsd-decay-style "
+    "lr-wsd-decay-iters lr-wsd-decay-samples weight-decay start-weight-decay end-weight-decay "
+    "weight-decay-incr-style clip-grad adam-beta1 adam-beta2 adam-eps loss-scale "
+    "initial-loss-scale min-loss-scale loss-scale-window hysteresis train-iters train-samples seed "
+    "init-method-std gemm-table";
+
+std::vector<const char*> meaningless_to(Command command) {
+  switch (command) {
+    case Command::plan:
+    case Command::tune:
+      return {kOfRuns, kOfNumbers};
+    case Command::verify:
+      return {kOfRuns, kOfDocuments, kOfPrecision, kOfDevices};
+    case Command::verify_resume:
+      return {kOfRuns, kOfDocuments, kOfDevices};
+  }
+  return {};
+}
+
+const char* name_of(Command command) {
+  if (command == Command::plan) return "plan";
+  return command == Command::tune ? "tune" : "verify";
+}
+
+}  // namespace
+
+std::string meaningless_flags(Command command, std::span<const std::string> args,
+                              const ParseReport& report, bool world_is_given) {
+  PretrainOptions given;
+  OptionSet set = pretrain_option_set(given);
+  set.parse(args);
+  std::vector<std::string> flags;
+  const auto note = [&](const std::string& name) {
+    const Option& option = set.at(name);
+    if (option.given && std::ranges::find(flags, option.flag()) == flags.end())
+      flags.push_back(option.flag());
+  };
+  for (const char* names : meaningless_to(command)) {
+    std::istringstream words(names);
+    for (std::string name; words >> name;) note(name);
+  }
+  if (world_is_given) note("local-ranks");
+  // Options of the model may come from there.
+  const bool reads = given.train.use_checkpoint_args;
+  if (!reads && !is_hf_folder(given.train.load)) note("load");
+  if (!reads && !is_hf_folder(given.train.pretrained_checkpoint)) note("pretrained-checkpoint");
+  for (const auto& [flag, why] : report.implied)
+    if (std::ranges::find(flags, flag) == flags.end()) flags.push_back(flag);
+  std::string text;
+  for (const std::string& flag : flags) text += (text.empty() ? " " : ", ") + flag;
+  return text.empty()
+             ? ""
+             : std::string("without meaning for phalanx ") + name_of(command) + ":" + text + "\n";
 }
 
 }  // namespace phx

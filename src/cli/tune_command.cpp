@@ -70,7 +70,8 @@ int run_tune(std::span<const std::string> args) {
     throw UsageError("there is nothing to tune on a CPU\n  hint: tune where the GPU is");
   device.gemm_table = "none";
   Runtime runtime(device);
-  std::cout << "device: " << runtime.description() << std::endl;
+  std::cout << meaningless_flags(Command::tune, split.pretrain, run.report, /*world_is_given=*/true)
+            << "device: " << runtime.description() << std::endl;
   compute_once(run.options, runtime);
   const Path table =
       flags.output.empty() ? kernels::default_gemm_table(runtime) : Path(flags.output);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/exit_codes.h"
 #include "cli/pretrain_options.h"
+#include "cli/run_args.h"
 #include "train/layout.h"
 #include "verify/proof_text.h"
 #include "verify/resume.h"
@@ -32,26 +33,6 @@ struct VerifyOptions {
   }
 };
 
-struct Arguments {
-  std::vector<std::string> own, pretrain;
-};
-
-// This command's flags, and all others, which are pretrain's.
-Arguments separate(std::span<const std::string> args) {
-  Arguments result;
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--verbose" || args[i] == "--resume" || args[i].starts_with("--world-size=")) {
-      result.own.push_back(args[i]);
-    } else if (args[i] == "--world-size") {
-      result.own.push_back(args[i]);
-      if (i + 1 < args.size() && !args[i + 1].starts_with("--")) result.own.push_back(args[++i]);
-    } else {
-      result.pretrain.push_back(args[i]);
-    }
-  }
-  return result;
-}
-
 std::string help(OptionSet& own) {
   return own.help(
       "phalanx verify [--world-size N] [--verbose] [--resume] FLAGS OF PRETRAIN\n\n"
@@ -73,22 +54,13 @@ std::string help(OptionSet& own) {
       "    --world-size 256");
 }
 
-struct Parsed {
-  ParseResult result;
-  int64_t world = 1;
-};
-
 // Without --world-size two copies of the model; one, if two do not share the batch.
-Parsed parse(const std::vector<std::string>& args, std::optional<int64_t> world_size) {
-  const auto on = [&](int64_t world) { return Parsed{parse_pretrain(args, world), world}; };
-  if (world_size) return on(*world_size);
-  const ParallelConfig parallel = parse_pretrain(args).options.parallel;
-  if (parallel.local_ranks) return on(*parallel.local_ranks);
-  const int64_t copy = model_ranks(parallel);
-  const Parsed two = on(2 * copy);
-  if (two.result.report.ok()) return two;
-  const Parsed one = on(copy);
-  return one.result.report.ok() ? one : two;
+ParseResult parse(const std::vector<std::string>& args, std::optional<int64_t> world_size) {
+  if (world_size) return parse_run(args, world_size);
+  const ParseResult given = parse_run(args, std::nullopt);
+  if (given.options.parallel.local_ranks) return given;
+  ParseResult two = parse_run(args, 2 * model_ranks(given.options.parallel));
+  return two.report.ok() || !given.report.ok() ? two : given;
 }
 
 std::string mesh_text(const ParallelConfig& parallel, int64_t world) {
@@ -134,14 +106,14 @@ std::string joined(const std::vector<std::string>& items) {
 }  // namespace
 
 int run_verify(std::span<const std::string> args) {
-  const Arguments arguments = separate(args);
   VerifyOptions options;
   OptionSet own;
   own.add("Verify", options);
-  const ParseReport own_report = own.parse(arguments.own);
-  const Parsed parsed = parse(arguments.pretrain, options.world_size);
-  const ParseReport& report = parsed.result.report;
-  if (report.help) {
+  const SplitArgs split = split_args(own, args);
+  const ParseReport own_report = own.parse(split.own);
+  const ParseResult parsed = parse(split.pretrain, options.world_size);
+  const ParseReport& report = parsed.report;
+  if (split.help) {
     std::cout << help(own);
     return kExitDone;
   }
@@ -152,7 +124,7 @@ int run_verify(std::span<const std::string> args) {
     return kExitUsage;
   }
 
-  const PretrainOptions& given = parsed.result.options;
+  const PretrainOptions& given = parsed.options;
   const RunConfig config{.model = given.model,
                          .parallel = given.parallel,
                          .optim = given.optim,
@@ -162,6 +134,9 @@ int run_verify(std::span<const std::string> args) {
                          .json = {}};
   const SmallRun small =
       options.resume ? shrink_for_resume(config, parsed.world) : shrink(config, parsed.world);
+  const Command command = options.resume ? Command::verify_resume : Command::verify;
+  std::cout << meaningless_flags(command, split.pretrain, parsed.report,
+                                 options.world_size.has_value());
   std::cout << "layout: " << mesh_text(config.parallel, parsed.world) << "\n"
             << "shrunk: " << joined(small.changes) << "\n"
             << "proof:  " << mesh_text(small.config.parallel, small.world)

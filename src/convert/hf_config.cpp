@@ -280,6 +280,7 @@ void drop_idle_rotation(TransformerConfig& model) {
     model.yarn_original_max_position_embeddings.reset();
     model.yarn_beta_fast = defaults.yarn_beta_fast;
     model.yarn_beta_slow = defaults.yarn_beta_slow;
+    model.yarn_correction_range_round_to_int = defaults.yarn_correction_range_round_to_int;
     model.mscale = defaults.mscale;
     model.mscale_all_dim = defaults.mscale_all_dim;
   }

@@ -52,8 +52,8 @@ void take_yarn(const Json& rope, const Json& config, Json& ours, Problems& probl
     problems.push_back(
         str_cat("rope \"attention_factor\" is ", wanted,
                 ", but only what follows from the factor is computed here: ", magnitude));
-  if (const Json* truncate = given(rope, "truncate"); truncate != nullptr && *truncate == false)
-    problems.push_back("rope \"truncate\" false is not computed here");
+  const Json* truncate = given(rope, "truncate");
+  ours["yarn_correction_range_round_to_int"] = truncate == nullptr || *truncate != false;
 }
 
 // Scaling of one kind of layer. `rope` may also hold what other versions put there.
@@ -169,6 +169,7 @@ Json scaling_of(const TransformerConfig& model) {
          model.yarn_original_max_position_embeddings.value_or(model.max_position_embeddings)},
         {"beta_fast", model.yarn_beta_fast},
         {"beta_slow", model.yarn_beta_slow}};
+    if (!model.yarn_correction_range_round_to_int) rope["truncate"] = false;
     if (model.mscale_all_dim != 0) {
       rope["mscale"] = model.mscale;
       rope["mscale_all_dim"] = model.mscale_all_dim;

@@ -1,6 +1,6 @@
 #include "data/data_config.h"
 
-#include <sstream>
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/option_rules.h"
@@ -8,18 +8,23 @@
 namespace phx {
 namespace {
 
-// "949,50,1", spaces and missing parts allowed. Throws an Error that goes on after the value.
+// Up to three numbers, as Megatron finds them: runs of digits and points. What stands between them
+// only separates them, a minus and an exponent's letter too. Throws an Error that goes on after the
+// value.
 std::array<double, 3> parse_split(const std::string& text) {
+  constexpr const char* kNumber = ".0123456789";
   std::array<double, 3> shares = {};
-  std::istringstream parts(text);
   size_t count = 0;
-  for (std::string part; std::getline(parts, part, ','); ++count) {
+  for (size_t begin = text.find_first_of(kNumber); begin != std::string::npos; ++count) {
+    const size_t end = std::min(text.find_first_not_of(kNumber, begin), text.size());
     PHX_CHECK(count < shares.size(), "has more than three shares");
-    const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
-    PHX_CHECK(first != std::string::npos, "has an empty share");
-    shares[count] = parse_number(part.substr(first, last - first + 1));
-    PHX_CHECK(shares[count] >= 0, "has a negative share");
+    const std::string number = text.substr(begin, end - begin);
+    const bool points = std::ranges::count(number, '.') > 1 || number == ".";
+    PHX_CHECK(!points, "holds ", number, ", which is not a number");
+    shares[count] = parse_number(number);
+    begin = text.find_first_of(kNumber, end);
   }
+  PHX_CHECK(count > 0, "has no number");
   const double sum = shares[0] + shares[1] + shares[2];
   PHX_CHECK(sum > 0, "has no share above 0");
   for (double& share : shares) share /= sum;
@@ -49,6 +54,20 @@ void check_token_file(const OptionSet& options, Problems& problems) {
   if (options.text("dataloader-type") == "cyclic") refuse("dataloader-type");
 }
 
+// Scripts of pretrain_bert.py and pretrain_t5.py name a vocabulary alone, often without a type.
+void check_vocab_file(const OptionSet& options, Problems& problems) {
+  const std::string type = options.text("tokenizer-type");
+  const bool bpe = type.empty() || type == "GPT2BPETokenizer";
+  if (!bpe || !options.active("vocab-file") || options.active("merge-file")) return;
+  if (options.at("tokenizer-type").failed) return;  // told already
+  problems.push_back(
+      {ProblemKind::rule, "--vocab-file",
+       str_cat(shown(options, "vocab-file"),
+               " stands without --merge-file, as in scripts of BERT and T5, whose WordPiece "
+               "vocabulary it is; they are other models than the GPT family trained here"),
+       "for a GPT with GPT-2's tokenizer add --merge-file"});
+}
+
 }  // namespace
 
 std::array<double, 3> DataConfig::split_shares() const { return parse_split(split); }
@@ -75,6 +94,10 @@ std::vector<Rule> data_rules() {
       excludes("dataloader-inter-document-masking", "reset-position-ids", apart),
       {"a raw token file has one order and does not tell documents apart", check_token_file},
       requires_option("merge-file", "vocab-file", "GPT-2 BPE has both"),
+      {"--vocab-file goes with --merge-file: a WordPiece vocabulary, which BERT and T5 have, is "
+       "not "
+       "read",
+       check_vocab_file},
   };
 }
 

@@ -14,6 +14,10 @@ namespace phx {
 
 struct Rule;
 
+// Why WordPiece is refused.
+inline constexpr const char* kWordPiece =
+    "it is the tokenizer of BERT and T5, which are other models than the GPT family trained here";
+
 struct DataConfig {
   bool mock_data = false;
   std::string token_file;
@@ -58,7 +62,9 @@ struct DataConfig {
     field("data-args-path", data_args_path, "a file with the words of --data-path");
     field("per-split-data-args-path", per_split_data_args_path,
           "a JSON file with the lists train, valid and test, each like --data-path");
-    field("split", split, "shares of --data-path for training, validation and test");
+    field("split", split,
+          "shares of --data-path for training, validation and test: up to three numbers, whatever "
+          "stands between them");
     field("data-cache-path", data_cache_path, "folder for the sample indices",
           DefaultIs{"phalanx_index_cache beside the data"});
     field("mid-level-dataset-surplus", mid_level_dataset_surplus,
@@ -84,8 +90,8 @@ struct DataConfig {
           OneOf{{"ByteTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
                  "GPTSentencePieceTokenizer", "HuggingFaceTokenizer", "Llama2Tokenizer",
                  "TikTokenizer", "NullTokenizer"}},
-          Refuses{{{"BertWordPieceLowerCase", "BERT is not in this build"},
-                   {"BertWordPieceCase", "BERT is not in this build"},
+          Refuses{{{"BertWordPieceLowerCase", kWordPiece},
+                   {"BertWordPieceCase", kWordPiece},
                    {"MultimodalTokenizer", "multimodal models are not in this build"},
                    {"NullMultimodalTokenizer", "multimodal models are not in this build"},
                    {"SFTTokenizer", "--sft goes with the type of the tokenizer itself"}}});

@@ -30,7 +30,8 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const Batch
                          int64_t vocab_size, Device device, const BatchOrder::Options& order)
     : shape_(shape),
       interleaved_(order.type == DataloaderType::cyclic && !order.data_sharding),
-      num_micro_batches_(shape.num_micro_batches) {
+      num_micro_batches_(shape.num_micro_batches),
+      tokens_(size_t(shape.num_micro_batches), 0) {
   const SampleParts parts = source->parts();
   layout_ = {.positions = parts.positions,
              .packed = parts.cu_seqlens,
@@ -83,12 +84,12 @@ void BatchLoader::Reader::fill(const Sample& sample, int64_t index, int64_t j, i
   for (int64_t i = 0; i < s; ++i) tokens[i * step] = sample.tokens[size_t(i)];
   if (sample.loss_mask.empty()) {
     for (int64_t i = 0; i < s; ++i) labels[i * step] = sample.labels[size_t(i)];
-    batch.tokens += s;
+    batch.tokens.back() += s;
   } else {
     for (int64_t i = 0; i < s; ++i) {
       const bool counts = sample.loss_mask[size_t(i)] != 0;
       labels[i * step] = counts ? sample.labels[size_t(i)] : kIgnored;
-      batch.tokens += counts;
+      batch.tokens.back() += counts;
     }
   }
   if (layout.positions) {
@@ -114,6 +115,7 @@ BatchLoader::HostBatch BatchLoader::Reader::read(int64_t consumed,
   for (int64_t k = 0; k < num_micro_batches; ++k) {
     int32_t* numbers = batch.numbers.data() + k * layout.size();
     Sequences sequences{.count = 0, .longest = 0};
+    batch.tokens.push_back(0);
     for (int64_t j = 0; j < shape.micro_batch; ++j) {
       const int64_t index = order.at(consumed + k * shape.data_ranks * shape.micro_batch, j);
       source->sample(index, sample);
@@ -134,7 +136,7 @@ void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
             shape_.num_micro_batches);
   consumed_ = consumed;
   num_micro_batches_ = num_micro_batches;
-  tokens_ = layout_.plane * num_micro_batches;
+  tokens_.assign(size_t(num_micro_batches), layout_.plane);
   if (!shape_.reads || device_.device().kind() == DeviceKind::meta) return;
 
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
@@ -156,7 +158,7 @@ void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
   Tensor used = device_.rows(0, num_micro_batches);
   copy_from_host(used, static_cast<const int32_t*>(staging.memory.get()));
   staging.read = runtime.stream(StreamName::compute).record();
-  tokens_ = batch.tokens;
+  tokens_ = std::move(batch.tokens);
   sequences_ = std::move(batch.sequences);
 }
 

@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/tensor.h"
@@ -46,7 +47,8 @@ class BatchLoader {
 
   const BatchShape& shape() const { return shape_; }
   int64_t num_micro_batches() const { return num_micro_batches_; }  // of the current batch
-  int64_t tokens() const { return tokens_; }  // that count for the loss, of this rank's samples
+  // That count for the loss, of this rank's samples: of each micro-batch.
+  std::span<const int64_t> tokens() const { return tokens_; }
   Batch micro_batch(int64_t k) const;
   SamplePlace samples(int64_t k) const;  // of micro-batch k
 
@@ -66,7 +68,7 @@ class BatchLoader {
   struct HostBatch {
     std::vector<int32_t> numbers;  // [num_micro_batches, layout.size()]
     std::vector<Sequences> sequences;
-    int64_t tokens = 0;
+    std::vector<int64_t> tokens;
   };
   // What a batch is read by; shared with the thread that reads ahead.
   struct Reader {
@@ -98,7 +100,8 @@ class BatchLoader {
   };
   std::array<Staging, 2> staging_;
   int next_ = 0;
-  int64_t consumed_ = 0, num_micro_batches_ = 0, tokens_ = 0;
+  int64_t consumed_ = 0, num_micro_batches_ = 0;
+  std::vector<int64_t> tokens_;
   std::vector<Sequences> sequences_;
   std::optional<Ahead> ahead_;
 };

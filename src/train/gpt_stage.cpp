@@ -5,6 +5,14 @@
 
 namespace phx {
 
+namespace {
+
+Tensor of_micro_batch(const Tensor& values, int micro_batch) {
+  return values.defined() && values.dim(0) > 1 ? values.rows(micro_batch, 1) : values;
+}
+
+}  // namespace
+
 GptStage::GptStage(std::vector<GptModel*> chunks, const MessageSpec& message, Device device)
     : chunks_(std::move(chunks)), message_(message) {
   one_ = empty({1}, acc_dtype(message.dtype), device, Purpose::runtime);
@@ -20,8 +28,9 @@ Tensor GptStage::run(GptModel& model, int micro_batch, const Tensor& input) {
   const Tensor x = model.has_embedding() ? model.hidden(batch.tokens, context)
                                          : model.layers(input, context);  // [s/tp or s, b, h]
   if (!model.has_head()) return x;
-  const LmLoss loss = model.head_loss(x, batch, work_.grad_scale);
-  if (work_.loss_sum.defined()) kernels::sum(loss.loss_sum, {work_.loss_sum, 1.f});
+  const LmLoss loss = model.head_loss(x, batch, of_micro_batch(work_.grad_scale, micro_batch));
+  Tensor sum = of_micro_batch(work_.loss_sum, micro_batch);
+  if (sum.defined()) kernels::sum(loss.loss_sum, {sum, 1.f});
   return loss.loss_sum;
 }
 

@@ -19,8 +19,10 @@ struct StageWork {
   std::function<Batch(int micro_batch)> batch;
   std::function<SamplePlace(int micro_batch)> samples;
   ForwardContext context;  // but for the samples
-  Tensor grad_scale;       // [1] loss_scale / N; undefined: forward only
-  Tensor loss_sum;         // [1] f64, the losses are added to it; undefined: another rank does that
+  // [1], or one a micro-batch: loss_scale / N; undefined: forward only
+  Tensor grad_scale;
+  // f64 [1], or one a micro-batch: the losses are added to it; undefined: another rank does that
+  Tensor loss_sum;
 };
 
 class GptStage : public Stage {

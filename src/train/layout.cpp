@@ -13,19 +13,36 @@ namespace {
 
 class Checker {
  public:
-  Checker(const LayoutConfig& config, int64_t world)
-      : model_(config.model), ranks_(config.parallel), train_(config.train), world_(world) {}
+  Checker(const LayoutConfig& config, int64_t world, const KnownFlag& known)
+      : model_(config.model),
+        ranks_(config.parallel),
+        train_(config.train),
+        world_(world),
+        known_(known) {}
 
   Problems run() {
-    check_world();
+    if (!know({"tensor-model-parallel-size"})) return {};
+    const bool mesh =
+        know({"pipeline-model-parallel-size", "context-parallel-size", "local-ranks"});
+    if (mesh) check_world();
     check_tensor_parallel();
     check_sequence_parallel();
-    check_batch();
-    check_pipeline();
+    if (mesh && know({"micro-batch-size", "global-batch-size", "step-batch-size-schedule",
+                      "decrease-batch-size-if-needed", "seq-length"}))
+      check_batch();
+    if (know({"num-layers", "pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank",
+              "num-layers-per-virtual-pipeline-stage", "decoder-first-pipeline-num-layers",
+              "decoder-last-pipeline-num-layers", "pipeline-model-parallel-layout",
+              "pipeline-schedule", "microbatch-group-size-per-virtual-pipeline-stage"}))
+      check_pipeline();
     return std::move(problems_);
   }
 
  private:
+  bool know(std::initializer_list<const char*> flags) const {
+    return !known_ || std::ranges::all_of(flags, known_);
+  }
+
   void add(const char* flag, std::string text, std::string hint) {
     problems_.push_back({ProblemKind::rule, flag, std::move(text), std::move(hint)});
   }
@@ -53,17 +70,28 @@ class Checker {
 
   void check_tensor_parallel() {
     if (tp() == 1) return;
-    check_cut("--num-attention-heads", "--num-attention-heads", model_.num_attention_heads);
-    check_cut("--ffn-hidden-size", "--ffn-hidden-size", model_.ffn_size());
-    if (model_.padded_vocab_size)
+    const bool heads = know({"num-attention-heads"});
+    if (heads)
+      check_cut("--num-attention-heads", "--num-attention-heads", model_.num_attention_heads);
+    if (know({"ffn-hidden-size"}) && (model_.ffn_hidden_size || know({"hidden-size"})))
+      check_cut("--ffn-hidden-size", "--ffn-hidden-size", model_.ffn_size());
+    if (model_.padded_vocab_size && know({"padded-vocab-size"}))
       check_cut("--padded-vocab-size", "--padded-vocab-size", *model_.padded_vocab_size);
+    if (heads && know({"num-query-groups"})) check_query_groups();
+  }
+
+  void check_query_groups() {
+    const bool head_size =
+        know({"kv-channels"}) &&
+        (model_.kv_channels ||
+         (know({"hidden-size"}) && model_.hidden_size % model_.num_attention_heads == 0));
     const int64_t groups = model_.query_groups();
     if (groups % tp() != 0 && tp() % groups != 0) {
       add("--num-query-groups",
           str_cat("--num-query-groups ", groups, " and --tensor-model-parallel-size ", tp(),
                   ": neither is a multiple of the other"),
           str_cat(nearest_multiples(groups, tp()), ", or a divisor of ", tp()));
-    } else if (groups < tp() && model_.head_dim() % (tp() / groups) != 0) {
+    } else if (head_size && groups < tp() && model_.head_dim() % (tp() / groups) != 0) {
       add("--num-query-groups",
           str_cat(tp() / groups, " ranks share each of the ", groups,
                   " key heads, but --kv-channels ", model_.head_dim(), " is not a multiple of ",
@@ -79,7 +107,7 @@ class Checker {
           "--sequence-parallel cuts the sequence over the tensor-parallel ranks, but "
           "--tensor-model-parallel-size is 1",
           "leave it out, or use --tensor-model-parallel-size 2");
-    } else {
+    } else if (know({"seq-length"})) {
       check_cut("--seq-length", "with --sequence-parallel: --seq-length", model_.seq_length);
     }
   }
@@ -155,6 +183,7 @@ class Checker {
   const ParallelConfig& ranks_;
   const TrainConfig& train_;
   int64_t world_;
+  const KnownFlag& known_;
   std::set<int64_t> micro_batches_;  // a rank's, of the batch sizes that fit
   Problems problems_;
 };
@@ -170,8 +199,8 @@ int64_t data_parallel_size(const ParallelConfig& parallel, int64_t world) {
   return world / model_ranks(parallel);
 }
 
-Problems layout_problems(const LayoutConfig& config, int64_t world) {
-  return Checker(config, world).run();
+Problems layout_problems(const LayoutConfig& config, int64_t world, const KnownFlag& known) {
+  return Checker(config, world, known).run();
 }
 
 ScheduleConfig Layout::schedule_config(int64_t micro_batches) const {

@@ -3,6 +3,8 @@
 // planner and the prover ask here.
 #pragma once
 
+#include <functional>
+
 #include "parallel/mesh.h"
 #include "parallel/parallel_config.h"
 #include "parallel/pipeline/placement.h"
@@ -22,9 +24,12 @@ struct LayoutConfig {
 int64_t model_ranks(const ParallelConfig& parallel);
 int64_t data_parallel_size(const ParallelConfig& parallel, int64_t world);
 
+// Was a value of the flag understood? ("num-layers")
+using KnownFlag = std::function<bool(const char* name)>;
+
 // Everything that keeps `world` ranks from training this model, each with the nearest values that
-// work.
-Problems layout_problems(const LayoutConfig& config, int64_t world);
+// work. What would need a flag that is not `known` is left out; by default all are.
+Problems layout_problems(const LayoutConfig& config, int64_t world, const KnownFlag& known = {});
 
 struct Layout {
   MeshOptions mesh;

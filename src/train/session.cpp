@@ -161,7 +161,11 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
       stage(models_of(chunks), {message_shape(config, sources, mesh), store.weights().dtype()},
             device),
       step({stage, store, data_parallel, optimizer, mesh, layout}, run.optim,
-           uint64_t(run.train.seed)),
+           uint64_t(run.train.seed),
+           {.average = run.train.loss_average,
+            .most_micro_batches = run.train.num_micro_batches(mesh.sizes().dp),
+            .evaluates_micro_batches =
+                run.train.loss_average == LossAverage::micro_batch && run.sft.sft}),
       train_batches(loader(run, sources.train ? sources.train : sources.valid, device, mesh)) {
   device.runtime().allocator().use_arena(run.train.arena);
   for (const auto& chunk : chunks)

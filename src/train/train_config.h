@@ -25,6 +25,10 @@ constexpr auto option_names(RecomputeGranularity) { return std::array{"full", "s
 enum class RecomputeMethod { uniform, block };
 constexpr auto option_names(RecomputeMethod) { return std::array{"uniform", "block"}; }
 
+// What the loss that gradients are of is an average over.
+enum class LossAverage { token, micro_batch };
+constexpr auto option_names(LossAverage) { return std::array{"token", "micro-batch"}; }
+
 struct TrainConfig {
   // Length and batches.
   int64_t micro_batch_size = 0;
@@ -36,6 +40,7 @@ struct TrainConfig {
   std::optional<int64_t> exit_interval;
   std::optional<int64_t> exit_duration_in_mins;
   int64_t seed = 1234;
+  LossAverage loss_average = LossAverage::token;
 
   // Where and in which numbers.
   bool bf16 = false;

@@ -25,6 +25,10 @@ void TrainConfig::each(Field&& field) {
   field("exit-duration-in-mins", exit_duration_in_mins, "save and stop after so many minutes",
         Positive{});
   field("seed", seed, "seed of all randomness", NotNegative{});
+  field("loss-average", loss_average,
+        "gradients of the mean over a batch's tokens, or of the mean over its micro-batches of "
+        "their means, as Megatron without --calculate-per-token-loss",
+        Own{});
 
   field("bf16", bf16, "weights and activations in bfloat16, masters in fp32");
   field("fp16", fp16, "weights and activations in half precision, with loss scaling");

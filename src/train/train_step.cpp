@@ -1,6 +1,7 @@
 #include "train/train_step.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/op_trace.h"
 #include "kernels/elementwise.h"
@@ -28,10 +29,16 @@ class PlannedStep {
 
 }  // namespace
 
-TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint64_t seed)
-    : parts_(parts), config_(config), seed_(seed), scalars_(parts.store.weights().device()) {
+TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint64_t seed,
+                     const LossOptions& loss)
+    : parts_(parts),
+      config_(config),
+      seed_(seed),
+      scalars_(parts.store.weights().device()),
+      loss_(loss) {
   const Tensor& weights = parts.store.weights();
-  grad_scale_ = empty({1}, acc_dtype(weights.dtype()), weights.device(), Purpose::runtime);
+  const int64_t scales = loss.average == LossAverage::token ? 1 : loss.most_micro_batches;
+  grad_scale_ = empty({scales}, acc_dtype(weights.dtype()), weights.device(), Purpose::runtime);
 
   const Mesh& mesh = parts.mesh;
   const std::vector<FlatRange>& owned = parts.data_parallel.owned();
@@ -63,26 +70,28 @@ const Schedule& TrainStep::schedule(const char* kind, int64_t micro_batches) {
 void TrainStep::run(const BatchLoader& loader, const StepSettings& settings) {
   run({.batch = [&](int k) { return loader.micro_batch(k); },
        .samples = [&](int k) { return loader.samples(k); }},
-      loader.num_micro_batches(), loader.tokens(), settings);
+      loader.tokens(), settings);
 }
 
-void TrainStep::run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
+void TrainStep::run(std::span<const Batch> micro_batches, Counts counts, int64_t first_sample,
                     const StepSettings& settings) {
+  PHX_ASSERT(micro_batches.size() == counts.size(), micro_batches.size(), " micro-batches and ",
+             counts.size(), " counts");
   run({.batch = [&](int k) { return micro_batches[size_t(k)]; },
        .samples =
            [&](int k) {
              return SamplePlace{.first = first_sample + k * micro_batches[size_t(k)].tokens.dim(1)};
            }},
-      int64_t(micro_batches.size()), tokens, settings);
+      counts, settings);
 }
 
-void TrainStep::run(StageWork work, int64_t micro_batches, int64_t tokens,
-                    const StepSettings& settings) {
+void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings) {
+  const auto micro_batches = int64_t(counts.size());
   Runtime& runtime = parts_.store.weights().runtime();
   if (!warm_) warm_up(work);
   const Schedule& plan = schedule("train", micro_batches);
   PlannedStep planned(runtime, "train", micro_batches);
-  begin(tokens, settings);
+  begin(counts, settings);
   work.context = {.seed = seed_, .step = settings.iteration};
   work.grad_scale = grad_scale_;
   Tensor loss_sum = scalars_.slot(Slot::loss_sum);
@@ -145,7 +154,8 @@ void TrainStep::warm_up(const StageWork& work) {
   device.runtime().synchronize();
 }
 
-void TrainStep::begin(int64_t tokens, const StepSettings& settings) {
+void TrainStep::begin(Counts counts, const StepSettings& settings) {
+  const int64_t tokens = std::reduce(counts.begin(), counts.end());
   StepValues values =
       step_values(settings.update, config_.adam_beta1, config_.adam_beta2, double(tokens));
   values.lr = settings.lr;
@@ -159,7 +169,15 @@ void TrainStep::begin(int64_t tokens, const StepSettings& settings) {
   if (Communicator* ranks = parts_.mesh.dp(); ranks != nullptr)
     ranks->all_reduce(scalars_.slot(Slot::tokens), loss_sum.runtime().stream(StreamName::compute));
   scalars_.invert_tokens();
-  kernels::cast(scalars_.slot(Slot::grad_scale), grad_scale_);
+  if (loss_.average == LossAverage::token) {
+    kernels::cast(scalars_.slot(Slot::grad_scale), grad_scale_);
+    return;
+  }
+  const double all = double(counts.size()) * double(parts_.mesh.sizes().dp);
+  for (size_t k = 0; k < counts.size(); ++k) {
+    Tensor scale = grad_scale_.rows(int64_t(k), 1);
+    kernels::fill(scale, settings.loss_scale / (double(std::max<int64_t>(counts[k], 1)) * all));
+  }
 }
 
 void TrainStep::reduce_gradients() {
@@ -181,9 +199,13 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
   parts_.data_parallel.wait_for_weights();
   const int64_t micro_batches = batch.shape().num_micro_batches;
   const Schedule& plan = schedule("evaluate", micro_batches);
-  double tokens = 0;  // of this rank: those of others may be masked otherwise
-  Tensor totals = zeros({2}, DType::f64, runtime.device());  // losses, tokens
-  Tensor total = totals.rows(0, 1), all_tokens = totals.rows(1, 1);
+  std::vector<int64_t> counts;  // of this rank: those of others may be masked otherwise
+  // Losses, tokens; or means of micro-batches, and how many there were.
+  Tensor totals = zeros({2}, DType::f64, runtime.device());
+  Tensor total = totals.rows(0, 1), weight = totals.rows(1, 1);
+  Tensor losses = total;  // or one a micro-batch of all batches
+  if (loss_.evaluates_micro_batches)
+    losses = zeros({num_batches * micro_batches}, DType::f64, runtime.device());
   for (int64_t i = 0; i < num_batches; ++i) {
     // Several ranks stop together, after the evaluation: nobody knows of another's signal here.
     if (parts_.mesh.world() == nullptr && stop && stop()) return std::nullopt;
@@ -192,22 +214,39 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
     if (!warm_)
       warm_up({.batch = [&](int k) { return batch.micro_batch(k); },
                .samples = [&](int k) { return batch.samples(k); }});
-    tokens += double(batch.tokens());
+    counts.insert(counts.end(), batch.tokens().begin(), batch.tokens().end());
     parts_.stage.begin({.batch = [&](int k) { return batch.micro_batch(k); },
                         .samples = [&](int k) { return batch.samples(k); },
                         .context = {.seed = seed_, .training = false},
                         .grad_scale = {},
-                        .loss_sum = total});
+                        .loss_sum = loss_.evaluates_micro_batches
+                                        ? losses.rows(i * micro_batches, micro_batches)
+                                        : total});
     run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
     parts_.stage.begin({});
   }
-  kernels::fill(all_tokens, tokens);
+  if (loss_.evaluates_micro_batches) {
+    kernels::fill(total, mean_of_means(losses, counts));
+    kernels::fill(weight, 1.0);
+  } else {
+    kernels::fill(weight, double(std::reduce(counts.begin(), counts.end())));
+  }
   if (!counts_loss()) set_zero(totals);
   if (parts_.mesh.world() != nullptr)
     parts_.mesh.world()->all_reduce(totals, runtime.stream(StreamName::compute));
   if (runtime.kind() == DeviceKind::meta) return 0;
   const std::vector<double> sums = to_values(totals);
   return sums[0] / std::max(sums[1], 1.0);
+}
+
+// Of this rank's micro-batches; one without a token that counts has a mean of 0, as in Megatron.
+double TrainStep::mean_of_means(const Tensor& losses, Counts counts) {
+  if (losses.runtime().kind() == DeviceKind::meta) return 0;
+  const std::vector<double> sums = to_values(losses);
+  double mean = 0;
+  for (size_t k = 0; k < counts.size(); ++k)
+    mean += sums[k] / double(std::max<int64_t>(counts[k], 1));
+  return mean / double(std::max<size_t>(counts.size(), 1));
 }
 
 }  // namespace phx

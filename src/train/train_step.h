@@ -5,6 +5,11 @@
 // The loss is the sum of token losses over the global batch / N. N is known before the forward (one
 // exchange of the ranks' counts), so the backward starts from 1/N (times the loss scale) and
 // gradients are plain sums: no other factor exists.
+//
+// With --loss-average micro-batch, Megatron's default, gradients are those of the mean over all
+// micro-batches of the step, on all data-parallel ranks, of each one's mean: the backward of
+// micro-batch k starts from 1 / (n_k M), n_k the tokens of it that count (at least 1), M the number
+// of micro-batches of all ranks. The loss that is reported stays the sum / N, as Megatron's does.
 #pragma once
 
 #include <functional>
@@ -19,6 +24,7 @@
 #include "train/batch_loader.h"
 #include "train/gpt_stage.h"
 #include "train/layout.h"
+#include "train/train_config.h"
 
 namespace phx {
 
@@ -46,14 +52,22 @@ struct StepParts {
   const Layout& layout;
 };
 
+struct LossOptions {
+  LossAverage average = LossAverage::token;
+  int64_t most_micro_batches = 1;  // of a step and data-parallel rank
+  // Evaluations with the average over micro-batches: Megatron has it for chats alone.
+  bool evaluates_micro_batches = false;
+};
+
 class TrainStep {
  public:
-  TrainStep(const StepParts& parts, const OptimizerConfig& config, uint64_t seed);
+  TrainStep(const StepParts& parts, const OptimizerConfig& config, uint64_t seed,
+            const LossOptions& loss = {});
 
-  // Enqueues the step on the given micro-batches, of which `tokens` count for the loss. Micro-batch
-  // k begins with global sample first_sample + k * its width. One rank.
-  void run(std::span<const Batch> micro_batches, int64_t tokens, int64_t first_sample,
-           const StepSettings& settings);
+  // Enqueues the step on the given micro-batches, of which counts[k] tokens count for the loss.
+  // Micro-batch k begins with global sample first_sample + k * its width. One rank.
+  void run(std::span<const Batch> micro_batches, std::span<const int64_t> counts,
+           int64_t first_sample, const StepSettings& settings);
   void run(const BatchLoader& loader, const StepSettings& settings);  // the loader's current batch
 
   // The oldest step not collected yet; waits for that one alone.
@@ -62,14 +76,17 @@ class TrainStep {
   void forget() { scalars_.forget(); }  // the oldest step's results are not wanted (meta has none)
   StepScalars& scalars() { return scalars_; }
 
-  // Mean token loss over `num_batches` global batches from `first_sample` on, without dropout;
-  // nothing if `stop` said so in between.
+  // Mean token loss (see LossOptions) over `num_batches` global batches from `first_sample` on,
+  // without dropout; nothing if `stop` said so in between.
   std::optional<double> evaluate(BatchLoader& batch, int64_t first_sample, int64_t num_batches,
                                  const std::function<bool()>& stop = {});
 
  private:
-  void run(StageWork work, int64_t micro_batches, int64_t tokens, const StepSettings& settings);
-  void begin(int64_t tokens, const StepSettings& settings);
+  // Tokens that count, of this rank's micro-batches: one number each.
+  using Counts = std::span<const int64_t>;
+  void run(StageWork work, Counts counts, const StepSettings& settings);
+  void begin(Counts counts, const StepSettings& settings);
+  double mean_of_means(const Tensor& losses, Counts counts);
   void warm_up(const StageWork& work);
   void reduce_gradients();
   const Schedule& schedule(const char* kind, int64_t micro_batches);
@@ -79,7 +96,8 @@ class TrainStep {
   OptimizerConfig config_;
   uint64_t seed_;
   StepScalars scalars_;
-  Tensor grad_scale_;  // [1] loss_scale / N
+  LossOptions loss_;
+  Tensor grad_scale_;  // [1] loss_scale / N, or one a micro-batch
   bool warm_ = false;
   std::map<std::pair<std::string, int64_t>, Schedule> schedules_;
   std::vector<FlatRange> summed_over_tp_, summed_over_ends_;  // of what this rank owns

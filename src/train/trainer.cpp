@@ -108,7 +108,7 @@ RunEnd Trainer::run() {
     iterate();
     const int64_t i = enqueued_;
     const bool saves_now = saves() && config_.save_interval && i % *config_.save_interval == 0;
-    const bool validates_now = evaluates() && i % *config_.eval_interval == 0 && i < iterations_;
+    const bool validates_now = evaluates() && i % *config_.eval_interval == 0;
     const bool reports_now = i % config_.log_interval == 0 || i == 1 || i == iterations_;
     collect_until(saves_now || validates_now || reports_now || (alone() && caught() != 0) ? 0
                                                                                           : ahead);
@@ -315,7 +315,8 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
                                 .losses = {{"lm loss", *loss}},
                                 .where = where};
   terminal_.print(validation_block(report));
-  if (tensorboard_) tensorboard_->write(report);
+  // As Megatron: what is only evaluated belongs to no curve.
+  if (tensorboard_ && !config_.skip_train) tensorboard_->write(report);
   if (metrics_) metrics_->write(report);
   interval_start_ += Clock::now() - start;  // the evaluation's time is not the iterations'
 }

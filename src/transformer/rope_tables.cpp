@@ -28,7 +28,8 @@ RopeConfig rope_config(const TransformerConfig& config, int64_t layer) {
                  // As Megatron: the quotient of the two magnitudes, also where one of them is off.
                  .attention_factor =
                      kernels::yarn_magnitude(config.rotary_scaling_factor, config.mscale) /
-                     kernels::yarn_magnitude(config.rotary_scaling_factor, config.mscale_all_dim)};
+                     kernels::yarn_magnitude(config.rotary_scaling_factor, config.mscale_all_dim),
+                 .truncate = config.yarn_correction_range_round_to_int};
   }
   return rope;
 }

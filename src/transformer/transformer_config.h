@@ -60,6 +60,7 @@ struct TransformerConfig {
   std::optional<int64_t> yarn_original_max_position_embeddings;
   double yarn_beta_fast = 32.0;
   double yarn_beta_slow = 1.0;
+  bool yarn_correction_range_round_to_int = true;
   double mscale = 1.0;
   double mscale_all_dim = 0.0;
   std::optional<FrequencyPattern> no_rope_freq;

@@ -64,6 +64,8 @@ void TransformerConfig::each(Field&& field) {
         Positive{}, Alias{"beta-fast"});
   field("yarn-beta-slow", yarn_beta_slow,
         "YaRN: turns below which a frequency is stretched in full", Positive{}, Alias{"beta-slow"});
+  field("yarn-correction-range-round-to-int", yarn_correction_range_round_to_int,
+        "YaRN: the ramp between the two begins and ends at fractions of a pair");
   field("mscale", mscale, "YaRN: weight of the attention magnitude", NotNegative{},
         Alias{"yarn-mscale"});
   field("mscale-all-dim", mscale_all_dim, "YaRN: the same over all channels", NotNegative{},

@@ -78,6 +78,43 @@ TEST(PlanCommand, AWorldThatTheLayoutDoesNotDivideIsRefused) {
   EXPECT_THAT(ran.err, HasSubstr("there are 6 ranks, which is not a multiple of TP 4"));
 }
 
+TEST(PlanCommand, TakesACommandLineOfPretrainAsItIs) {
+  const Words run = {"--local-ranks",
+                     "4",
+                     "--lr",
+                     "1e-3",
+                     "--train-iters",
+                     "10",
+                     "--save",
+                     "there",
+                     "--load",
+                     "elsewhere",
+                     "--data-path",
+                     "d",
+                     "--device",
+                     "cpu",
+                     "--use-mcore-models",
+                     "--threads",
+                     "1",
+                     "--tensor-model-parallel-size",
+                     "2",
+                     "--save-interval",
+                     "5"};
+  const Ran ran = plan(run);
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("4 ranks = TP 2 x CP 1 x DP 2 x PP 1"));
+  EXPECT_THAT(ran.out, HasSubstr("without meaning for phalanx plan: --data-path, --save, "
+                                 "--save-interval, --threads, --lr, --train-iters, --load, "
+                                 "--use-mcore-models\n"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("fit")));  // --device cpu
+  Words more = run;
+  more.insert(more.end(), {"--world-size", "8"});
+  const Ran other = plan(more);
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("8 ranks = TP 2"));
+  EXPECT_THAT(other.out, HasSubstr("--local-ranks"));
+}
+
 TEST(PlanCommand, HelpShowsAnExample) {
   const Ran ran = plan({"--help"}, {});
   EXPECT_EQ(ran.exit_code, 0);

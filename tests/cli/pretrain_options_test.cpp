@@ -80,7 +80,7 @@ TEST(PretrainOptions, TrainingHasAShareOfTheData) {
             Texts{"--split 0,1,1 leaves nothing for training, its first share"});
   EXPECT_EQ(problems(small({"--train-iters", "1", "--split", "0,1,1", "--skip-train"})), Texts{});
   EXPECT_EQ(problems(small({"--train-iters", "1", "--split", "0,x"})),
-            Texts{"--split 0,x is not a number"});
+            Texts{"--split 0,x has no share above 0"});
 }
 
 TEST(PretrainOptions, TheTokensOfARunCanBeCounted) {
@@ -107,10 +107,10 @@ TEST(PretrainOptions, BatchesMayGrowOverTheRun) {
             "--step-batch-size-schedule: size 2 is not a multiple of --micro-batch-size 2 x data "
             "parallel 2 = 4");
   EXPECT_EQ(problems(growing("1:2 x")).size(), 2u);
-  const Texts most =
-      problems(small({"--train-iters", "2147483647", "--step-batch-size-schedule",
-                      "0:2 1K:16777216", "--seq-length", "2147483647", "--max-position-embeddings",
-                      "2147483647", "--position-embedding-type", "rope"}));
+  const Texts most = problems(
+      small({"--train-iters", "2147483647", "--step-batch-size-schedule", "0:2 100T:16777216",
+             "--seq-length", "2147483647", "--max-position-embeddings", "2147483647",
+             "--position-embedding-type", "rope"}));
   EXPECT_EQ(most.size(), 1u) << "more than 2^60 tokens";
 }
 
@@ -190,6 +190,58 @@ TEST(PretrainOptions, FlagsOfRanksThatAreIdleInThisLayoutAreNamed) {
              "--tp-comm-overlap", "--account-for-loss-in-pipeline-split"}));
   ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
   EXPECT_EQ(result.report.implied.size(), 4u);
+}
+
+TEST(PretrainOptions, SequenceParallelismIsSwitchedOffAtOneTensorParallelRank) {
+  const ParseResult one = parse_pretrain(small({"--train-iters", "1", "--sequence-parallel"}));
+  EXPECT_TRUE(one.report.ok()) << format_problems(one.report.problems);
+  EXPECT_FALSE(one.options.parallel.sequence_parallel);
+  EXPECT_NE(format_implied(one.report).find("--sequence-parallel"), std::string::npos);
+  const ParseResult two = parse_pretrain(
+      small({"--train-iters", "1", "--sequence-parallel", "--tensor-model-parallel-size", "2"}));
+  EXPECT_TRUE(two.options.parallel.sequence_parallel);
+  EXPECT_EQ(format_implied(two.report), "");
+}
+
+TEST(PretrainOptions, EveryStageTellsItsProblemsAtOnce) {
+  EXPECT_EQ(
+      problems(small({"--train-iters", "1", "--hidden-size", "66", "--global-batch-size", "7"})),
+      (Texts{"--hidden-size 66 is not a multiple of --num-attention-heads 4",
+             "--global-batch-size 7 is not a multiple of --micro-batch-size 2 x data parallel "
+             "1 = 2"}));
+  // A refused flag, an unknown one, a missing one, rules of the model, the run and the layout, the
+  // ranks, and the tokenizer's file.
+  EXPECT_EQ(
+      problems(small({"--num-experts", "4", "--nonsense", "--hidden-size", "66",
+                      "--tensor-model-parallel-size", "3", "--global-batch-size", "7", "--profile",
+                      "--profile-ranks", "9", "--tokenizer-type", "SentencePieceTokenizer",
+                      "--tokenizer-model",
+                      std::string(PHX_TEST_DATA) + "/tokenizers/sentencepiece.model"})),
+      (Texts{
+          "mixture of experts is not in this build yet",
+          "--nonsense is no flag of Phalanx or Megatron",
+          "--hidden-size 66 is not a multiple of --num-attention-heads 4",
+          "one of --train-iters and --train-samples is required: a run has one length",
+          "--num-attention-heads 4 is not a multiple of --tensor-model-parallel-size 3",
+          "--num-query-groups 4 and --tensor-model-parallel-size 3: neither is a multiple of the "
+          "other",
+          "--global-batch-size 7 is not a multiple of --micro-batch-size 2 x data parallel 1 = 2",
+          "--profile-ranks 9: there is no rank 9 among 3, counted from 0",
+          "--vocab-size 100 is too small for the tokenizer's 288 tokens"}));
+}
+
+TEST(PretrainOptions, AValueThatWasNotUnderstoodIsNotCountedWith) {
+  EXPECT_EQ(problems(small({"--train-iters", "1", "--num-layers", "x",
+                            "--pipeline-model-parallel-size", "3"})),
+            Texts{"--num-layers x is not an integer"});
+  EXPECT_EQ(
+      problems(small({"--train-iters", "1", "--step-batch-size-schedule", "nonsense"})).size(), 1u);
+  EXPECT_EQ(problems(small({"--train-iters", "1", "--num-layers", "4", "--global-batch-size", "8",
+                            "--pipeline-model-parallel-size", "2",
+                            "--num-layers-per-virtual-pipeline-stage", "1",
+                            "--num-virtual-stages-per-pipeline-rank", "2"}))
+                .size(),
+            1u);
 }
 
 TEST(PretrainOptions, RanksOfOneProcessAreRefusedUnderALauncher) {

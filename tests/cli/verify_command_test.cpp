@@ -120,6 +120,63 @@ TEST(VerifyCommand, ProblemsOfItsOwnFlagsAreToldWithTheOthers) {
   EXPECT_EQ(verify(recipe("llama32_1b"), {"--world-size"}).code, kExitUsage);
 }
 
+TEST(VerifyCommand, TakesACommandLineOfPretrainAsItIs) {
+  const Words run = {"--num-layers",
+                     "2",
+                     "--hidden-size",
+                     "32",
+                     "--num-attention-heads",
+                     "4",
+                     "--seq-length",
+                     "16",
+                     "--max-position-embeddings",
+                     "16",
+                     "--micro-batch-size",
+                     "1",
+                     "--global-batch-size",
+                     "4",
+                     "--lr",
+                     "1e-3",
+                     "--vocab-size",
+                     "100",
+                     "--train-iters",
+                     "5",
+                     "--data-path",
+                     "nowhere",
+                     "--local-ranks",
+                     "4",
+                     "--tensor-model-parallel-size",
+                     "2",
+                     "--sequence-parallel",
+                     "--save",
+                     "there",
+                     "--save-interval",
+                     "5",
+                     "--bf16",
+                     "--threads",
+                     "1",
+                     "--use-mcore-models",
+                     "--metrics-file",
+                     "m.jsonl",
+                     "--check-args",
+                     "--profile",
+                     "--profile-ranks",
+                     "3",
+                     "--sft-packing",
+                     "in-order"};
+  const Result result = verify(run);
+  EXPECT_EQ(result.code, kExitDone) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("layout: TP 2 x PP 1 x DP 2 = 4 ranks\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("without meaning for phalanx verify: --data-path, --metrics-file, "
+                        "--check-args, --profile, --profile-ranks, --save, --save-interval, "
+                        "--threads, --bf16, --use-mcore-models\n"));
+  // Here another world is asked for: --local-ranks has no meaning, and is no error.
+  const Result other = verify(run, {"--world-size", "2"});
+  EXPECT_EQ(other.code, kExitDone) << other.err;
+  EXPECT_THAT(other.out, AllOf(HasSubstr("= 2 ranks\n"), HasSubstr("--local-ranks")));
+}
+
 TEST(VerifyCommand, HelpShowsAnExample) {
   const Result result = verify({"--help"});
   EXPECT_EQ(result.code, kExitDone);

@@ -76,6 +76,16 @@ TEST(HfConfig, ValuesBecomeOurOptions) {
   EXPECT_EQ(gpt2.max_position_embeddings, 32);
 }
 
+TEST(HfConfig, YarnsRampMayEndBetweenPairs) {
+  Json config = fixture_config("qwen2_yarn");
+  EXPECT_TRUE(imported(config).yarn_correction_range_round_to_int);
+  config["rope_parameters"]["truncate"] = false;
+  const HfConfig before = config_from_hf(config, "qwen2_yarn");
+  EXPECT_FALSE(before.model.yarn_correction_range_round_to_int);
+  const Json exported = config_to_hf(*before.family, before.model, "float32", Json());
+  EXPECT_FALSE(imported(exported).yarn_correction_range_round_to_int);
+}
+
 TEST(HfConfig, AMissingKeyHasTheLibrarysDefault) {
   Json config = fixture_config("gemma2");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "layer_types",

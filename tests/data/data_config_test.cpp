@@ -37,9 +37,31 @@ TEST(DataConfig, SplitSharesAddUpToOne) {
   EXPECT_DOUBLE_EQ(shares[2], 0.1);
   config.split = "100";
   EXPECT_EQ(config.split_shares(), (std::array<double, 3>{1, 0, 0}));
-  EXPECT_EQ(parse({"--split", "9,x"})[0].text, "--split 9,x is not a number");
   EXPECT_EQ(parse({"--split", "0,0,0"})[0].text, "--split 0,0,0 has no share above 0");
   EXPECT_EQ(parse({"--split", "1,2,3,4"})[0].text, "--split 1,2,3,4 has more than three shares");
+}
+
+// The values are those of Megatron's parse_and_normalize_split.
+TEST(DataConfig, SplitIsReadAsMegatronsPatternReadsIt) {
+  const auto shares = [](const char* text) {
+    DataConfig config;
+    config.split = text;
+    return config.split_shares();
+  };
+  using Shares = std::array<double, 3>;
+  EXPECT_EQ(shares("969, 30, 1"), (Shares{0.969, 0.03, 0.001}));
+  EXPECT_EQ(shares("[0.9, 0.1]"), (Shares{0.9, 0.1, 0}));
+  EXPECT_EQ(shares("90/5/5"), (Shares{0.9, 0.05, 0.05}));
+  EXPECT_EQ(shares("7;2;;1"), (Shares{0.7, 0.2, 0.1}));
+  EXPECT_EQ(shares("80 .5 1."),
+            (Shares{0.9815950920245399, 0.006134969325153374, 0.012269938650306749}));
+  EXPECT_EQ(shares("9,x"), (Shares{1, 0, 0}));
+  EXPECT_EQ(shares("-3,1"), (Shares{0.75, 0.25, 0}));
+  EXPECT_EQ(shares("1e3,5"), (Shares{1 / 9.0, 3 / 9.0, 5 / 9.0}));
+  EXPECT_EQ(parse({"--split", "1.2.3"})[0].text,
+            "--split 1.2.3 holds 1.2.3, which is not a number");
+  EXPECT_EQ(parse({"--split", "1,."})[0].text, "--split 1,. holds ., which is not a number");
+  EXPECT_EQ(parse({"--split", "all"})[0].text, "--split all has no number");
 }
 
 TEST(DataConfig, TokenizersOfOtherModelsAreRefused) {

@@ -185,9 +185,9 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
       return tokens_of(std::span(all).subspan(i * plane, plane), oracle.b, oracle.s);
     };
     const auto mine = std::span(labels).subspan(i * plane, plane);
-    const auto n = std::count_if(mine.begin(), mine.end(), [](int64_t x) { return x >= 0; });
+    const int64_t n = std::count_if(mine.begin(), mine.end(), [](int64_t x) { return x >= 0; });
     const Batch batch{.tokens = part(tokens), .labels = part(labels)};
-    step.run(std::span(&batch, 1), n, /*first_sample=*/0,
+    step.run(std::span(&batch, 1), std::span(&n, 1), /*first_sample=*/0,
              {.iteration = i + 1,
               .update = i + 1,
               .lr = *oracle.optim.lr,

@@ -34,11 +34,8 @@ RunConfig exact_run() {
   return config;
 }
 
-int64_t counted(const std::vector<Document>& documents) {
-  int64_t count = 0;
-  for (const Document& one : documents)
-    for (const int64_t label : one.labels) count += label != -100;
-  return count;
+int64_t counted(const Document& document) {
+  return std::ranges::count_if(document.labels, [](int64_t label) { return label != -100; });
 }
 
 struct Outcome {
@@ -75,7 +72,10 @@ Outcome run(const RunConfig& config, const std::vector<Document>& documents, boo
                 .positions = from_ints(positions, {total, 1}, DType::i32, device),
                 .packed = {.cu_seqlens = from_ints(ends, {count}, DType::i32, device),
                            .max_seqlen = longest}}};
-  session.step.run(batches, counted(documents), 0, {.lr = 0});
+  std::vector<int64_t> counts;
+  for (const Document& one : documents) counts.push_back(counted(one));
+  if (packed) counts = {counted(all)};
+  session.step.run(batches, counts, 0, {.lr = 0});
   const StepResults results = session.step.collect();
   return {results.loss_sum / results.tokens, to_values(session.store.gradients())};
 }

@@ -65,6 +65,23 @@ TEST(MaskedLayouts, LossMasksAloneMatchOneRank) {
   layouts.expect_parity(6);
 }
 
+TEST(MaskedLayouts, AveragesOverMicroBatchesMatchOneRank) {
+  Layouts layouts;
+  layouts.config.data.eod_mask_loss = true;
+  layouts.config.train.loss_average = LossAverage::micro_batch;
+  ParallelConfig& ranks = layouts.config.parallel;
+  ranks.tensor_model_parallel_size = 2;
+  ranks.sequence_parallel = true;
+  ranks.pipeline_model_parallel_size = 3;
+  ranks.use_distributed_optimizer = true;
+  layouts.expect_parity(12);
+  ranks.tensor_model_parallel_size = 1;
+  ranks.sequence_parallel = false;
+  ranks.pipeline_schedule = PipelineSchedule::zero_bubble;
+  ranks.overlap_grad_reduce = true;
+  layouts.expect_parity(6);
+}
+
 TEST(MaskedLayouts, DocumentsKeptApartMatchOneRankWithLearnedPositions) {
   Layouts layouts;
   layouts.config.data.dataloader_inter_document_masking = true;
