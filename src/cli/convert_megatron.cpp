@@ -154,7 +154,9 @@ int run_export_torch_dist(std::span<const std::string> args) {
   const Path temporary(folder.string() + ".tmp");  // of a conversion that was stopped: written anew
   remove_tree(temporary);
   const MegatronCommon common = megatron_common(info, rows, options.optimizer);
-  write_torch_dist(JoinedMasters(checkpoint), temporary,
+  std::shared_ptr<const TensorSource> source = checkpoint;
+  if (options.optimizer) source = std::make_shared<JoinedMasters>(checkpoint);
+  write_torch_dist(*source, temporary,
                    {.iteration = *iteration,
                     .args = common.args,
                     .common = common.common,

@@ -43,6 +43,18 @@ TEST(JoinedMasters, AreWhatWasSplit) {
             std::vector<double>(kMasters.begin() + 2, kMasters.end()));
 }
 
+// 1 + 2^-8 lies in the middle of two bf16; PyTorch takes the even one, our runs the other.
+TEST(JoinedMasters, WeightsAreRoundedAsPyTorchDoes) {
+  auto whole = std::make_shared<TensorsInMemory>();
+  add(*whole, "w", DType::bf16, std::vector<bf16>(4));
+  add(*whole, "optimizer.master.w", DType::f32, std::vector<float>{1.00390625f, 1.f, 3.f, 1e-3f});
+  const auto split = std::make_shared<SplitMasters>(whole);
+  EXPECT_EQ(read_numbers(*split, "w")[0], 1.0078125);
+  const JoinedMasters joined(split);
+  EXPECT_EQ(read_numbers(joined, "w")[0], 1);
+  EXPECT_EQ(read_numbers(joined, "w")[3], double(float(bf16(1e-3f))));
+}
+
 TEST(JoinedMasters, WeightsInFp32AreTheirOwnMasters) {
   auto source = std::make_shared<TensorsInMemory>();
   add(*source, "w", DType::f32, kMasters);
