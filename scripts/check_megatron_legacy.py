@@ -51,6 +51,9 @@ CASES = {
     "gpt2_buckets": (2, GPT2, f"{DO} --overlap-grad-reduce --ddp-bucket-size 5000"),
     "gpt2_1p": (1, GPT2, "--apply-layernorm-1p"),
     "gpt2_decoupled": (1, GPT2, "--decoupled-lr 5e-4 --decoupled-min-lr 5e-5"),
+    "llama_uneven": (2, LLAMA, f"{PP2} --decoder-first-pipeline-num-layers 1 {DO} --overlap-grad-reduce "
+                               "--ddp-num-buckets 3 --qk-layernorm"),
+    "llama_qk_decay": (1, LLAMA, "--qk-layernorm --apply-wd-to-qk-layernorm"),
     "llama_bf16": (1, LLAMA, "--bf16"),
     "llama_bf16_dp2_do": (2, LLAMA, f"--bf16 {DO}"),
     "gpt2_bf16_vpp2_do": (2, GPT2, f"--bf16 {VPP2} {DO}"),
@@ -77,7 +80,8 @@ FIXTURES = {
 }
 
 # Flags that say how Megatron's ranks share the work, which is no matter of Phalanx's run.
-LAYOUT = shlex.split(f"{TP2} {VPP2} {DO} --overlap-grad-reduce --ddp-bucket-size")
+LAYOUT = shlex.split(f"{TP2} {VPP2} {DO} --decoder-first-pipeline-num-layers --overlap-grad-reduce --ddp-bucket-size "
+                     "--ddp-num-buckets")
 
 
 def make_data(prefix, megatron, documents, vocabulary):

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/torch/pickle_json.h"
 #include "checkpoint/torch/pickle_writer.h"
 #include "checkpoint/torch/zip.h"
 #include "checkpoint/torch_fixture.h"
@@ -129,6 +132,68 @@ TEST(TorchFile, BoxesBeyondTheTensorAreRefused) {
                 file.read("wait", {{0}, {1}}, out);
               }),
               HasSubstr("has no tensor wait among its 13"));
+}
+
+// A tensor that Python code gave attributes: a function, a class, the function's arguments and the
+// attributes.
+std::string attributed_file(const char* function, const char* type) {
+  PickleWriter writer;
+  writer.dict([&] {
+    writer.text("x");
+    writer.call("torch._tensor", "_rebuild_from_type_v2", [&] {
+      writer.global("torch._utils", function);
+      writer.global("torch", type);
+      writer.tuple([&] {
+        writer.persistent([&] {
+          writer.text("storage");
+          writer.global("torch", "FloatStorage");
+          writer.text("0");
+          writer.text("cpu");
+          writer.integer(2);
+        });
+        writer.integer(0);
+        writer.integers(std::vector<int64_t>{2});
+        writer.integers(std::vector<int64_t>{1});
+      });
+      writer.dict([&] {
+        writer.text("shared");
+        writer.boolean(true);
+      });
+    });
+  });
+  std::string bytes;
+  ZipWriter zip([&](std::span<const std::byte> part) {
+    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+  });
+  zip.add("a/data.pkl", as_bytes(writer.finish()));
+  const float numbers[] = {3, 5};
+  zip.add("a/data/0", std::as_bytes(std::span(numbers)));
+  zip.finish();
+  return bytes;
+}
+
+TEST(TorchFile, TensorsWithAttributesAreTensors) {
+  const TempFolder folder;
+  write_file(folder / "x.pt", attributed_file("_rebuild_tensor_v2", "Tensor"));
+  EXPECT_EQ(read_numbers(TorchFile(folder / "x.pt"), "x"), (std::vector<double>{3, 5}));
+  // Other functions and classes that a file may mention make none.
+  for (const auto& [function, type] :
+       {std::pair("_rebuild_parameter", "Tensor"), std::pair("_rebuild_tensor_v2", "Size")}) {
+    const std::string bytes = attributed_file(function, type);
+    const TorchArchive archive(as_bytes(bytes), "x.pt");
+    EXPECT_TRUE(archive.tensors(archive.root()).empty()) << function << " " << type;
+  }
+}
+
+TEST(TorchFile, ATensorOfOneElementIsANumber) {
+  const std::string bytes = read_file(torch_fixture("plain.pt"));
+  const TorchArchive archive(as_bytes(bytes), "plain.pt");
+  EXPECT_EQ(archive.number(*archive.root().find("scalar")), fixture_value("scalar", 0));
+  EXPECT_EQ(archive.number(*archive.root().find("step")), 17);
+  EXPECT_EQ(archive.number(*archive.root().find("weight")), std::nullopt);
+  const auto json = nlohmann::json::parse(pickle_json(archive.root(), archive));
+  EXPECT_EQ(json["scalar"], fixture_value("scalar", 0));
+  EXPECT_TRUE(json["weight"].is_null());
 }
 
 // A torch.save file with one float tensor as the numbers describe it, over 6 floats.

@@ -67,10 +67,9 @@ void check_master(const std::string& where, const std::string& name, const Torch
   const double relative = dtype == DType::bf16 ? 0x1p-7 : dtype == DType::f16 ? 0x1p-10 : 0;
   const double smallest = dtype == DType::f16 ? 0x1p-24 : 0;
   Box box = whole_box(weight.info.shape);
-  if (!box.size.empty()) {
-    const int64_t row = std::max<int64_t>(1, box.numel() / std::max<int64_t>(1, box.size[0]));
-    box.size[0] = std::min(box.size[0], std::max<int64_t>(1, kCompared / row));
-  }
+  int64_t left = kCompared;
+  for (size_t i = box.size.size(); i-- > 0; left /= std::max<int64_t>(1, box.size[i]))
+    box.size[i] = std::min(box.size[i], std::max<int64_t>(1, left));
   const auto numbers = [&](const TorchTensor& tensor) {
     std::vector<std::byte> bytes(static_cast<size_t>(box.numel() * size_of(tensor.info.dtype)));
     std::vector<std::byte> wide(static_cast<size_t>(box.numel()) * sizeof(float));
@@ -145,11 +144,16 @@ std::vector<BufferParameter> buffer_parameters(const TorchRank& rank, const Torc
   const bool last = rank.stage == rank.num_stages - 1 && index + 1 == rank.chunks.size();
   std::vector<BufferParameter> parameters;
   for (const std::string& name : chunk.parameters) {
-    const TensorInfo& info = chunk.tensors.at(name).info;
+    const TorchTensor& tensor = chunk.tensors.at(name);
+    const TensorInfo& info = tensor.info;
+    const int64_t numel = *num_elements(info.shape);
+    // So that no sum of them is larger than the file.
+    PHX_CHECK(static_cast<int64_t>(tensor.bytes.size()) / size_of(info.dtype) == numel,
+              rank.file.where(), ": ", printable(name), " does not lie in one piece");
     const bool shared = tied && rank.num_stages > 1 &&
                         ((first && name == "embedding.word_embeddings.weight") ||
                          (last && name == "output_layer.weight"));
-    parameters.push_back({name, *num_elements(info.shape), info.dtype, shared});
+    parameters.push_back({name, numel, info.dtype, shared});
   }
   return parameters;
 }
@@ -157,9 +161,11 @@ std::vector<BufferParameter> buffer_parameters(const TorchRank& rank, const Torc
 std::vector<TorchStates> flat_states(const TorchRank& rank, int64_t alignment) {
   const TorchArchive& file = *rank.distributed;
   int64_t num_parameters = 0, index = 0;
-  for (const TorchChunk& chunk : rank.chunks)
-    for (const std::string& name : chunk.parameters)
-      num_parameters += *num_elements(chunk.tensors.at(name).info.shape);
+  std::vector<std::vector<BufferParameter>> parameters;
+  for (size_t i = 0; i < rank.chunks.size(); ++i) {
+    parameters.push_back(buffer_parameters(rank, rank.chunks[i], i));
+    for (const BufferParameter& parameter : parameters[i]) num_parameters += parameter.numel;
+  }
   std::vector<TorchStates> result;
   for (size_t i = 0; i < rank.chunks.size(); ++i) {
     const TorchChunk& chunk = rank.chunks[i];
@@ -167,8 +173,7 @@ std::vector<TorchStates> flat_states(const TorchRank& rank, int64_t alignment) {
         buffer_rules(rank.args, num_parameters, rank.stage, static_cast<int64_t>(i));
     rules.alignment = alignment;
     TorchStates& states = result.emplace_back();
-    for (const MegatronBuffer& buffer :
-         megatron_buffers(buffer_parameters(rank, chunk, i), rules)) {
+    for (const MegatronBuffer& buffer : megatron_buffers(parameters[i], rules)) {
       const auto flat = flat_tensors(file, index++, length_of(buffer));
       int64_t begin = 0;  // of the bucket: they follow each other without padding
       for (const BufferBucket& bucket : buffer.buckets) {
