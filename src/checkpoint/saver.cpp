@@ -21,7 +21,8 @@ namespace {
 
 // Slots that are filled, written and being waited for, of a save that holds nothing back.
 constexpr int64_t kWaitingRing = 6 * StagingRing::kSlotBytes;
-constexpr int kWriters = 2;
+constexpr int kWriters = 4;                // one leaves a fast disk waiting between two parts
+constexpr int64_t kHeaderRoom = 16 << 20;  // what a shard's header may take, beside the tensors
 
 using Clock = std::chrono::steady_clock;
 
@@ -40,6 +41,13 @@ std::set<Runtime*> runtimes_of(const std::vector<LocalBox>& boxes) {
   std::set<Runtime*> runtimes;
   for (const LocalBox& box : boxes) runtimes.insert(&box.flat.runtime());
   return runtimes;
+}
+
+// The one that copies by itself; null: all is on the host.
+Runtime* device_of(const std::set<Runtime*>& runtimes) {
+  const auto found = std::ranges::find_if(
+      runtimes, [](const Runtime* runtime) { return runtime->kind() != DeviceKind::cpu; });
+  return found == runtimes.end() ? nullptr : *found;
 }
 
 std::string part_name(int rank) {
@@ -101,16 +109,37 @@ CheckpointSaver::CheckpointSaver(SaverOptions options)
     : options_(std::move(options)), ring_(std::make_unique<Ring>()) {}
 
 CheckpointSaver::~CheckpointSaver() {
+  if (reserver_.joinable()) reserver_.join();
   if (!job_) return;
   job_->set(&Job::stop);
   ring_->give_up();
   job_->join();
 }
 
+void CheckpointSaver::reserve(const std::vector<LocalBox>& boxes) {
+  int64_t bytes = kHeaderRoom;
+  for (const LocalBox& box : boxes) bytes += box.bytes();
+  Runtime* device = device_of(runtimes_of(boxes));
+  const auto make = [this, bytes, device] {
+    try {
+      if (device != nullptr) device->backend().attach_thread();
+      ring_->reserve(bytes, options_.ring_bytes, device);
+    } catch (const Error&) {
+      // The first save tries again, and says what is wrong.
+    }
+  };
+  try {
+    reserver_ = std::thread(make);
+  } catch (const std::system_error&) {
+    make();
+  }
+}
+
 void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info,
                             SaveMode mode) {
   wait();
   const Clock::time_point start = Clock::now();
+  if (reserver_.joinable()) reserver_.join();
   if (rank() == 0) prepare_checkpoint(options_.folder, iteration, *options_.disk);
   if (options_.world != nullptr) options_.world->barrier();
   auto job = std::make_unique<Job>();
@@ -125,9 +154,8 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
                  .stall_seconds = 0};
   for (const LocalBox& box : job->boxes) job->report.bytes += box.bytes();
   job->runtimes = runtimes_of(job->boxes);
-  const auto device = std::ranges::find_if(
-      job->runtimes, [](const Runtime* runtime) { return runtime->kind() != DeviceKind::cpu; });
-  job->on_host = device == job->runtimes.end();
+  Runtime* device = device_of(job->runtimes);
+  job->on_host = device == nullptr;
   // A rank may have nothing to write: all that it holds may be copies of what others write.
   std::vector<PieceToWrite> pieces;
   for (const LocalBox& box : job->boxes) pieces.push_back({box.name, box.info, box.box});
@@ -136,7 +164,7 @@ void CheckpointSaver::begin(int64_t iteration, std::vector<LocalBox> boxes, Chec
   job->bytes = std::make_unique<ShardBytes>(job->shard->header(), job->boxes);
   const int64_t most =
       mode == SaveMode::waiting ? std::min(options_.ring_bytes, kWaitingRing) : options_.ring_bytes;
-  ring_->begin(job->bytes->size(), most, job->on_host ? nullptr : *device);
+  ring_->begin(job->bytes->size(), most, device);
   job->copy_first = mode == SaveMode::background && ring_->holds_all();
   // Copies come behind what the devices have been told to compute so far. Others copy on this lane
   // at the same time, from their own thread (core/step_scalars.cpp, core/layer_offload.cpp,

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -56,6 +57,10 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
+  // Makes the host memory of saves in the background, beside a thread of its own, so that the first
+  // one finds it. Once, before the first begin().
+  void reserve(const std::vector<LocalBox>& boxes);
+
   // `boxes` of all ranks make every tensor, each element once. `info` is rank 0's.
   void begin(int64_t iteration, std::vector<LocalBox> boxes, CheckpointInfo info,
              SaveMode mode = SaveMode::waiting);
@@ -83,6 +88,7 @@ class CheckpointSaver {
   SaverOptions options_;
   struct Ring;
   std::unique_ptr<Ring> ring_;
+  std::thread reserver_;
   std::unique_ptr<Job> job_;
 };
 

@@ -1,28 +1,56 @@
 #include "checkpoint/staging_ring.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/error.h"
+#include "base/format.h"
+#include "base/log.h"
 #include "base/math.h"
+#include "core/host_region.h"
 
 namespace phx {
 
 namespace {
 
-// In large pages: a slot of small ones costs two thousand page faults when it is first filled.
-std::shared_ptr<void> host_memory() {
-  constexpr size_t kLargePage = 2 << 20;
-  void* memory = std::aligned_alloc(kLargePage, size_t(StagingRing::kSlotBytes));
-  PHX_CHECK(memory != nullptr, "no memory left for a checkpoint on its way to the disk",
-            "\n  hint: --save-buffer-mib limits it");
-  (void)::madvise(memory, size_t(StagingRing::kSlotBytes), MADV_HUGEPAGE);
-  return {memory, std::free};
+// Slots that are made together: 1 GiB, which a device pins in one call.
+constexpr int64_t kSlotsOfRegion = 128;
+
+int64_t slots_for(int64_t bytes, int64_t most) {
+  return std::min(ceil_div(bytes, StagingRing::kSlotBytes),
+                  std::max<int64_t>(most / StagingRing::kSlotBytes, 2));
 }
 
 }  // namespace
+
+void StagingRing::reserve(int64_t bytes, int64_t most, Runtime* device) {
+  const std::lock_guard lock(mutex_);
+  grow(slots_for(bytes, most), device);
+}
+
+// A machine with less memory than it said gets a smaller ring, of two slots at least.
+void StagingRing::grow(int64_t wanted, Runtime* device) {
+  while (int64_t(empty_.size()) < wanted) {
+    const int64_t count = std::min(kSlotsOfRegion, wanted - int64_t(empty_.size()));
+    std::shared_ptr<void> region;
+    try {
+      region = device != nullptr ? device->backend().host_region(count * kSlotBytes)
+                                 : host_region(count * kSlotBytes);
+    } catch (const Error& error) {
+      PHX_CHECK(empty_.size() >= 2,
+                "no memory left for a checkpoint on its way to the disk: ", error.what(),
+                "\n  hint: --save-buffer-mib limits it");
+      log_warning(str_cat("saves go through ", format_bytes(int64_t(empty_.size()) * kSlotBytes),
+                          " of host memory instead of ", format_bytes(wanted * kSlotBytes), ": ",
+                          error.what()));
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      auto slot = std::make_unique<Slot>();
+      slot->memory = {region, static_cast<std::byte*>(region.get()) + i * kSlotBytes};
+      empty_.push_back(std::move(slot));
+    }
+  }
+}
 
 void StagingRing::begin(int64_t bytes, int64_t most, Runtime* device) {
   const std::lock_guard lock(mutex_);
@@ -32,12 +60,7 @@ void StagingRing::begin(int64_t bytes, int64_t most, Runtime* device) {
   parts_ = ceil_div(bytes, kSlotBytes);
   given_out_ = taken_ = 0;
   given_up_ = false;
-  const int64_t wanted = std::min(parts_, std::max<int64_t>(most / kSlotBytes, 2));
-  while (int64_t(empty_.size()) < wanted) {
-    auto slot = std::make_unique<Slot>();
-    slot->memory = device != nullptr ? device->backend().host_buffer(kSlotBytes) : host_memory();
-    empty_.push_back(std::move(slot));
-  }
+  grow(slots_for(bytes, most), device);
   holds_all_ = int64_t(empty_.size()) >= parts_;
 }
 

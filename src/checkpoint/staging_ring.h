@@ -29,6 +29,9 @@ class StagingRing {
     }
   };
 
+  // Makes the memory for such a file ahead of begin(). From any thread, while no file is under way.
+  void reserve(int64_t bytes, int64_t most, Runtime* device);
+
   // For a file of `bytes`, with at most `most` bytes of memory (but two slots at least). Memory of
   // earlier files is used again. `device`: what copies into it, null for the host alone.
   void begin(int64_t bytes, int64_t most, Runtime* device);
@@ -46,6 +49,8 @@ class StagingRing {
   void give_up();  // of any thread, which is the end for all of them
 
  private:
+  void grow(int64_t wanted, Runtime* device);
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Slot>> empty_;

@@ -32,6 +32,7 @@ RuntimeOptions runtime_options(const TrainConfig& train) {
   options.threads = train.threads > 0 ? int(train.threads)
                                       : int(std::max(1u, std::thread::hardware_concurrency()));
   options.deterministic = train.deterministic_mode;
+  options.cudnn_attention = train.cudnn_attention;
   options.gemm_table = train.gemm_table;
   return options;
 }
@@ -81,9 +82,6 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
                 const Mesh& mesh, Runtime& runtime, Terminal& terminal,
                 const TrainerOptions& trainer_options) {
   terminal.print(described(runtime, mesh, options));
-  if (runtime.deterministic() && runtime.kind() == DeviceKind::cuda)
-    terminal.print(
-        "deterministic mode: attention by our own kernels, whose backward adds in one order");
   Session session(config, sources, runtime.device(), mesh);
   terminal.print(str_cat("model: ", format_thousands(num_parameters(config.model)),
                          " parameters; data: ", session.data_description));
@@ -135,7 +133,7 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
     const Mesh mesh(ranks, layout.mesh);
     const bool speaks = mesh.rank() == 0;
     const RunEnd own = run_rank(options, config, sources, mesh, runtime, speaks ? terminal : silent,
-                                {.catches_signals = speaks});
+                                {.catches_signals = speaks, .ranks_here = world});
     if (speaks) end = own;
   });
   return end;
@@ -154,7 +152,7 @@ RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
     const Sources sources(config);  // may be missing on this machine alone
     const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
     return run_rank(options, config, sources, mesh, runtime, mesh.rank() == 0 ? terminal : silent,
-                    {.answers_signals = launch.local_rank == 0});
+                    {.answers_signals = launch.local_rank == 0, .ranks_here = launch.local_size});
   } catch (const std::exception& error) {
     world->fail(error.what());  // the others need not wait for this rank
     throw;

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/math.h"
+#include "core/host_region.h"
 
 namespace phx {
 
@@ -148,6 +149,8 @@ bool cuda_available(std::string* why) {
 std::shared_ptr<void> Backend::host_buffer(int64_t bytes) {
   return {std::aligned_alloc(Allocator::kGranule, round_up(bytes, Allocator::kGranule)), std::free};
 }
+
+std::shared_ptr<void> Backend::host_region(int64_t bytes) { return phx::host_region(bytes); }
 
 std::unique_ptr<MemorySource> Backend::pinned_source() { return std::make_unique<HeapSource>(); }
 

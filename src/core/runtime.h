@@ -94,6 +94,8 @@ class Backend {
   virtual void attach_thread() {}
   // Host memory that the device copies from and to without the host waiting (pinned on cuda).
   virtual std::shared_ptr<void> host_buffer(int64_t bytes);
+  // The same for large pieces, with every page there (core/host_region.h).
+  virtual std::shared_ptr<void> host_region(int64_t bytes);
   // The same as a source for an allocator of the host (core/host_side.h).
   virtual std::unique_ptr<MemorySource> pinned_source();
   virtual void copy_to_device(void* dst, const void* src, int64_t bytes, StreamName stream) = 0;
@@ -132,6 +134,10 @@ class Device {
   Runtime* runtime_;
 };
 
+// How far cuDNN's attention is relied on: every plan is tested at its first use, not tested, or
+// not used at all (kernels/cuda/attention_trust.h).
+enum class CudnnUse : uint8_t { checked, trusted, off };
+
 struct RuntimeOptions {
   DeviceKind kind = DeviceKind::cpu;
   DeviceKind target = DeviceKind::cpu;  // for meta only
@@ -139,6 +145,7 @@ struct RuntimeOptions {
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
   bool deterministic = false;     // cuda: only kernels with a fixed order of additions
+  CudnnUse cudnn_attention = CudnnUse::checked;
   std::string gemm_table;         // cuda: file of `phalanx tune`; empty: the user's; "none"
   Backend* pinned_for = nullptr;  // cpu only: memory that this device copies from and to
 };

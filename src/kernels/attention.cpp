@@ -1,8 +1,10 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/math.h"
+#include "kernels/attention_use.h"
 
 namespace phx::kernels {
 
@@ -54,32 +56,51 @@ void check_attention(const AttentionInputs& in, const AttentionOptions& options)
             " should be in [1, ", q.s, "]");
 }
 
-CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
-                                    AttentionPass pass) {
+AttentionChunk deterministic_chunk(const AttentionInputs& in) {
+  constexpr int64_t kBlock = 128;  // cuDNN's tiles of scores
+  const int64_t group = in.q.n / in.k.n;
+  const int64_t bytes_of_key_head = 2 * group * round_up(in.q.s, kBlock) * round_up(in.k.s, kBlock);
+  const auto largest_divisor = [](int64_t count, int64_t most) {
+    for (int64_t part = std::min(count, most); part > 0; --part)
+      if (count % part == 0) return part;
+    return int64_t{0};
+  };
+  const int64_t key_heads = largest_divisor(in.k.n, kDeterministicScoreBytes / bytes_of_key_head);
+  if (key_heads < in.k.n) return {key_heads > 0 ? 1 : 0, key_heads};
+  return {largest_divisor(in.q.b, kDeterministicScoreBytes / (bytes_of_key_head * in.k.n)),
+          key_heads};
+}
+
+AttentionChoice choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
+                                      AttentionPass pass) {
+  const auto own = [](const char* why) { return AttentionChoice{CudaAttention::own, why}; };
   const HeadView& q = in.q;
-  // cuDNN's fused attention is for tensor cores: 16-bit types only.
-  if (q.dtype() != DType::bf16 && q.dtype() != DType::f16) return CudaAttention::own;
-  // Its dropout draws from its own sequence, which depends on the layout; ours does not.
-  if (options.dropout > 0) return CudaAttention::own;
-  // A softcap would be a graph of five more nodes that cuDNN fuses for some shapes only.
-  if (options.softcap > 0) return CudaAttention::own;
-  // 16-byte rows are what its loads need.
+  if (q.dtype() != DType::bf16 && q.dtype() != DType::f16)
+    return own("cuDNN's attention takes 16-bit types only");
+  if (options.dropout > 0)
+    return own(
+        "cuDNN's dropout would depend on the layout of ranks; --attention-dropout 0 is fast");
+  if (options.softcap > 0) return own("cuDNN has no backward with a soft cap on this GPU");
   for (const HeadView* x : {&in.q, &in.k, &in.v})
     if (x->d % 8 || x->offset % 8 || x->stride_s % 8 || x->stride_b % 8 || x->stride_n % 8)
-      return CudaAttention::own;
-  // The last queries of a longer past are one token of decoding: latency, not throughput, and a
-  // plan would have to be built for every length of the past.
-  if (in.q.s != in.k.s) return CudaAttention::own;
-  // A window without causality needs a right bound that we do not offer.
-  if (options.window_left >= 0 && !options.causal) return CudaAttention::own;
-  // Its backward refuses a single position.
-  if (in.max_queries() == 1) return CudaAttention::own;
-  // Packed heads that were seen to be right; it refuses those that are no multiple of 16.
-  if (in.packed() && q.d != 64 && q.d != 128) return CudaAttention::own;
-  // Its dq is added up in an order that changes from run to run.
-  if (pass == AttentionPass::backward && q.device().runtime().deterministic())
-    return CudaAttention::own;
-  return CudaAttention::cudnn;
+      return own("cuDNN needs head sizes and strides that are multiples of 8");
+  // One token of decoding: latency, not throughput, and a plan would have to be built for every
+  // length of the past.
+  if (in.q.s != in.k.s) return own("queries of a longer past are computed token by token");
+  if (options.window_left >= 0 && !options.causal)
+    return own("cuDNN has no window without a causal mask here");
+  if (in.max_queries() == 1) return own("cuDNN's backward refuses a single position");
+  if (in.packed() && q.d % 16 != 0) return own("cuDNN takes packed heads in multiples of 16 only");
+  if (pass == AttentionPass::backward && q.device().runtime().deterministic()) {
+    if (in.packed()) return own("cuDNN's deterministic backward of packed documents has no bound");
+    if (deterministic_chunk(in).sequences == 0)
+      return own("cuDNN's deterministic backward would need over 2 GiB for the heads of one key");
+  }
+#ifdef PHX_HAVE_CUDA
+  if (q.device().kind() == DeviceKind::cuda && !cuda::trusts_cudnn(in, options, pass))
+    return own("this version of cuDNN is not trusted with it");
+#endif
+  return {};
 }
 
 int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
@@ -94,7 +115,7 @@ int64_t packed_index_bytes(int64_t tokens) {
 
 int64_t packed_gradient_bytes(const AttentionInputs& in, AttentionPass pass) {
   if (!in.packed() || pass == AttentionPass::forward || in.q.n == in.k.n) return 0;
-  return 2 * round_up(in.k.s * in.k.n * in.k.d * size_of(in.k.dtype()), 256);
+  return 4 * round_up(in.k.s * in.k.n * in.k.d * size_of(in.k.dtype()), 256);
 }
 
 const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,
@@ -152,6 +173,7 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, const
             "attention: lse should be ", Shape({q.b, q.n, q.s}), " in ", acc_dtype(q.dtype()),
             ", but it is ", lse.shape(), " in ", lse.dtype());
   if (q.s * q.b == 0) return;
+  q.device().runtime().extension<AttentionUse>().note(in, options, AttentionPass::forward);
   Tensor workspace = make_workspace(in, attention_workspace_bytes(in, options, o));
   attention(in, options, workspace, o, lse);
 }
@@ -167,6 +189,7 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
   check_view("dk", grads.dk, {k.s, k.b, k.n, k.d}, q.dtype());
   check_view("dv", grads.dv, {k.s, k.b, k.n, k.d}, q.dtype());
   if (q.s * q.b == 0) return;
+  q.device().runtime().extension<AttentionUse>().note(in, options, AttentionPass::backward);
   Tensor workspace =
       make_workspace(in, attention_backward_workspace_bytes(in, options, o, d_o, grads));
   attention_backward(in, options, o, lse, d_o, workspace, grads);

@@ -99,18 +99,34 @@ BackwardSplit attention_backward_split(const AttentionInputs& in);
 int64_t attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
 }  // namespace cpu
 
-// On cuda: cuDNN where it can, our own kernels elsewhere. The reasons stand with the function.
+// On cuda: cuDNN where it can and is right, our own kernels elsewhere.
 enum class CudaAttention { cudnn, own };
-CudaAttention choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
-                                    AttentionPass pass);
+struct AttentionChoice {
+  CudaAttention which = CudaAttention::cudnn;
+  const char* why = nullptr;  // own kernels: the reason
+  bool operator==(CudaAttention other) const { return which == other; }
+};
+AttentionChoice choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
+                                      AttentionPass pass);
+
+// cuDNN's deterministic backward keeps the gradients of all scores it works on, in 16 bits. So it
+// gets some sequences, or some heads of one, at a time: as many as stay within this many bytes.
+inline constexpr int64_t kDeterministicScoreBytes = int64_t{2} << 30;
+struct AttentionChunk {
+  int64_t sequences = 0, key_heads = 0;  // both divide what there is; 0: not even one fits
+};
+AttentionChunk deterministic_chunk(const AttentionInputs& in);
+
 int64_t own_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
 // Beside its own workspace cuDNN gets, for packed sequences, what it is told of them (at most), and
 // a place for dk and dv where query heads share key heads: it makes them for every query head, as
 // far apart as tokens are in dk times the heads that share one, which within packed QKV would be
-// several times what it takes.
+// several times what it takes. As much again is for copies of k and v, which older versions need.
 int64_t packed_index_bytes(int64_t tokens);
 int64_t packed_gradient_bytes(const AttentionInputs& in, AttentionPass pass);
 namespace cuda {
+// Whether cuDNN may be asked for such a problem (kernels/cuda/attention_trust.h).
+bool trusts_cudnn(const AttentionInputs& in, const AttentionOptions& options, AttentionPass pass);
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
                                         const HeadView& o);
 int64_t cudnn_attention_backward_workspace_bytes(const AttentionInputs& in,

@@ -1,5 +1,7 @@
 #include "plan/rank_plan.h"
 
+#include "kernels/attention_use.h"
+
 namespace phx {
 
 namespace {
@@ -41,6 +43,8 @@ RankPlan plan_rank(const RunConfig& config, int world, int rank, const PlanOptio
   plan.memory = runtime.allocator().report();
   plan.host = host_memory(runtime);
   plan.traffic = ranks.traffic();
+  for (const auto& line : runtime.extension<kernels::AttentionUse>().lines())
+    plan.attention.push_back(line.text);
   plan.divergence = runtime.allocator().last_divergence();
   return plan;
 }

@@ -26,7 +26,8 @@ struct RankPlan {
   // Of one steady step.
   Cost cost;
   TrafficByGroup traffic;
-  int groups = 0;          // of ranks that this rank is in
+  std::vector<std::string> attention;  // what would compute it, a line each
+  int groups = 0;                      // of ranks that this rank is in
   std::string divergence;  // what the allocator says of a step that is not planned; else empty
 };
 

@@ -160,7 +160,9 @@ std::string flops_of_step(const RunConfig& config, const RunPlan& plan) {
     text += fmt::format(", from {:.4g} (stage {}) to {:.4g} (stage {}) on one",
                         double(least->cost.flops), least - plan.stages.begin(),
                         double(most->cost.flops), most - plan.stages.begin());
-  return text + fmt::format("; as Megatron counts them {:.4g}\n", model);
+  text += fmt::format("; as Megatron counts them {:.4g}\n", model);
+  for (const std::string& line : plan.stages.front().attention) text += line + "\n";
+  return text;
 }
 
 }  // namespace phx

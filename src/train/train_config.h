@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/option_traits.h"
+#include "core/runtime.h"
 
 namespace phx {
 
@@ -17,6 +18,7 @@ struct Rule;
 enum class Precision { fp32, bf16, fp16, fp64 };
 
 enum class DeviceChoice { automatic, cpu, cuda };
+constexpr auto option_names(CudnnUse) { return std::array{"checked", "trusted", "off"}; }
 constexpr auto option_names(DeviceChoice) { return std::array{"auto", "cpu", "cuda"}; }
 
 enum class RecomputeGranularity { full, selective };
@@ -49,6 +51,7 @@ struct TrainConfig {
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
   bool deterministic_mode = false;
+  CudnnUse cudnn_attention = CudnnUse::checked;
   std::string gemm_table;
   bool check_for_nan_in_loss_and_grad = true;
   bool arena = true;
@@ -90,7 +93,7 @@ struct TrainConfig {
   std::optional<int64_t> save_retain_interval;
   std::optional<int64_t> save_hf_interval;
   bool async_save = false;
-  int64_t save_buffer_mib = 2048;
+  std::optional<int64_t> save_buffer_mib;  // unset: by the machine's free memory
   bool save_optim = true;
   bool load_optim = true;
   bool save_rng = true;

@@ -36,6 +36,11 @@ void TrainConfig::each(Field&& field) {
   field("device", device, "where to train; auto takes a GPU when there is one", Own{});
   field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096}, Own{});
   field("deterministic-mode", deterministic_mode, "the same bits every time, also on GPUs");
+  field(
+      "cudnn-attention", cudnn_attention,
+      "test each of cuDNN's attention plans at its first use against our own kernels; trust them; "
+      "or do without cuDNN",
+      Own{});
   field("gemm-table", gemm_table,
         "which algorithms products take: a file of `phalanx tune`, or none",
         DefaultIs{"the user's, where there is one"}, Own{});
@@ -107,7 +112,8 @@ void TrainConfig::each(Field&& field) {
         Positive{}, Own{});
   field("async-save", async_save, "write checkpoints in the background, while training goes on");
   field("save-buffer-mib", save_buffer_mib,
-        "host memory of a rank that checkpoints go through, in MiB", InRange{16, 1 << 24}, Own{});
+        "host memory of a rank that asynchronous saves go through, in MiB", InRange{16, 1 << 24},
+        DefaultIs{"the whole state, or three quarters of the free memory"}, Own{});
   field("save-optim", save_optim, "save weights only");
   field("load-optim", load_optim, "load weights and iteration only");
   field("save-rng", save_rng, "leave the seed out of checkpoints");

@@ -7,8 +7,11 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "comm/machine_limits.h"
+#include "kernels/attention_use.h"
 #include "train/log_line.h"
 #include "train/memory_table.h"
+#include "train/save_buffer.h"
 
 namespace phx {
 
@@ -46,6 +49,7 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
       iterations_(session.config.train.iterations(session.batch_schedule)),
       disk_(*options.disk),
       measures_peak_(options.measures_peak),
+      ranks_here_(options.ranks_here),
       profiler_(config_, session.mesh, session.store.weights().runtime(), terminal) {
   if (options.catches_signals)
     signals_.emplace(options.answers_signals ? words_for_signals(config_) : StopSignals::Words{});
@@ -89,6 +93,7 @@ void Trainer::load() {
 
 RunEnd Trainer::run() {
   start_ = Clock::now();
+  if (saves() && !config_.skip_train) make_saver();
   if (config_.skip_train) {
     validate(session_.valid_batches, "on validation set");
     if (session_.test_batches) validate(session_.test_batches, "on test set");
@@ -115,6 +120,7 @@ RunEnd Trainer::run() {
     update_bar();
     if (saver_) say_saved(saver_->poll());
     if (reports_now) report();
+    if (i == 1 + first) say_attention();
     if (i == 1 + first || i == 4 + first)
       say_memory();  // the first step, and when the arena is in use
     say_divergence();
@@ -286,6 +292,17 @@ void Trainer::say_memory() {
   if (!host.empty()) terminal_.print("  " + host);
 }
 
+void Trainer::say_attention() {
+  if (!speaks()) return;
+  Runtime& runtime = session_.store.weights().runtime();
+  for (const auto& line : runtime.extension<kernels::AttentionUse>().lines()) {
+    if (line.slow)
+      log_warning(line.text);
+    else
+      terminal_.print(line.text);
+  }
+}
+
 void Trainer::say_divergence() {
   const Allocator& allocator = session_.store.weights().runtime().allocator();
   const int64_t diverged = allocator.report().diverged_steps;
@@ -321,14 +338,25 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
   interval_start_ += Clock::now() - start;  // the evaluation's time is not the iterations'
 }
 
+// The memory of asynchronous saves is made while the first steps run.
+void Trainer::make_saver() {
+  const std::vector<LocalBox> boxes = boxes_to_save(session_);
+  int64_t state = 0;
+  for (const LocalBox& box : boxes) state += box.bytes();
+  SaveBuffer buffer = save_buffer(state, machine_limits().memory, ranks_here_);
+  if (config_.save_buffer_mib) buffer.bytes = *config_.save_buffer_mib << 20;
+  saver_.emplace(SaverOptions{.folder = config_.save,
+                              .world = session_.mesh.world(),
+                              .ring_bytes = buffer.bytes,
+                              .retain_interval = config_.save_retain_interval,
+                              .disk = &disk_});
+  if (!config_.async_save) return;
+  terminal_.print(buffer.text());
+  saver_->reserve(boxes);
+}
+
 void Trainer::save() {
   session_.data_parallel.wait_for_weights();
-  if (!saver_)
-    saver_.emplace(SaverOptions{.folder = config_.save,
-                                .world = session_.mesh.world(),
-                                .ring_bytes = config_.save_buffer_mib << 20,
-                                .retain_interval = config_.save_retain_interval,
-                                .disk = &disk_});
   finish_save();
   saver_->begin(state_.iteration, boxes_to_save(session_), info_to_save(session_, state_),
                 config_.async_save ? SaveMode::background : SaveMode::waiting);

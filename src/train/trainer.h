@@ -27,6 +27,7 @@ struct TrainerOptions {
   Disk* disk = &Disk::real();   // that checkpoints are written to
   // Whether to time what a CPU can do, which takes a moment, for the MFU.
   bool measures_peak = true;
+  int ranks_here = 1;  // that share this machine's memory
 };
 
 // One rank's loop. Ranks decide alike: what they decide by is the same on all of them, or was
@@ -55,11 +56,13 @@ class Trainer {
   void validate(std::optional<BatchLoader>& batches, const std::string& where);
   bool evaluates() const { return config_.eval_interval.has_value() && config_.eval_iters > 0; }
   bool saves() const { return !session_.config.train.save.empty(); }
+  void make_saver();
   void save();         // returns when the checkpoint is there, or with --async-save at once
   void finish_save();  // a checkpoint that is being written is there
   void save_hf();      // the checkpoint just saved, as a Hugging Face folder
   void say_saved(const std::optional<SaveReport>& report);
   std::optional<RunEnd> time_to_stop();
+  void say_attention();
   void say_memory();
   void say_divergence();
   bool alone() const { return session_.mesh.size() == 1; }
@@ -99,6 +102,7 @@ class Trainer {
   Path loaded_path_;
   Disk& disk_;
   bool measures_peak_;
+  int ranks_here_;
   std::optional<CheckpointSaver> saver_;
   Profiler profiler_;
 };

@@ -6,6 +6,10 @@
 
 #include "core/philox.h"
 #include "core/segment.h"
+#ifdef PHX_HAVE_CUDA
+#include "kernels/cuda/attention_own.h"
+#include "kernels/cuda/attention_trust.h"
+#endif
 #include "support/gradients.h"
 
 namespace phx {
@@ -318,7 +322,27 @@ TEST(Attention, BackendOnTheGpuIsKnownBeforehand) {
     EXPECT_EQ(backend({1, 256, 2, 8, 2, 64, {}}, DType::bf16, pass), "own");
   }
   EXPECT_EQ(backend(plain, DType::bf16, forward, /*deterministic=*/true), "cuDNN");
-  EXPECT_EQ(backend(plain, DType::bf16, backward, /*deterministic=*/true), "own");
+  EXPECT_EQ(backend(plain, DType::bf16, backward, /*deterministic=*/true), "cuDNN");
+  // The scores of a key head, 2 x 4 x 65536^2 bytes, are beyond what may be kept of them.
+  const Problem longer{65536, 65536, 1, 8, 2, 64, {}};
+  EXPECT_EQ(backend(longer, DType::bf16, backward), "cuDNN");
+  EXPECT_EQ(backend(longer, DType::bf16, backward, /*deterministic=*/true), "own");
+}
+
+TEST(Attention, DeterministicBackwardGetsAsManyHeadsAsFitIntoItsBudget) {
+  const auto chunk = [](int64_t s, int64_t b, int64_t n, int64_t g) {
+    Runtime meta({.kind = DeviceKind::meta, .target = DeviceKind::cuda});
+    const Tensor q = empty({s, b, n * 64}, DType::bf16, meta.device());
+    const Tensor k = empty({s, b, g * 64}, DType::bf16, meta.device());
+    const auto found = kernels::deterministic_chunk(
+        {.q = heads_of(q, 64, 0, n), .k = heads_of(k, 64, 0, g), .v = heads_of(k, 64, 0, g)});
+    return std::pair(found.sequences, found.key_heads);
+  };
+  EXPECT_EQ(chunk(1024, 64, 12, 12), std::pair(int64_t{64}, int64_t{12}));  // 1.5 GiB in one go
+  EXPECT_EQ(chunk(4096, 4, 32, 8), std::pair(int64_t{2}, int64_t{8}));      // 1 GiB a sequence
+  EXPECT_EQ(chunk(8192, 2, 32, 8), std::pair(int64_t{1}, int64_t{4}));      // 4 GiB a sequence
+  EXPECT_EQ(chunk(8192, 2, 36, 9), std::pair(int64_t{1}, int64_t{3}));      // a divisor of 9
+  EXPECT_EQ(chunk(32768, 1, 32, 8), std::pair(int64_t{0}, int64_t{0}));     // 8 GiB a key head
 }
 
 // Outputs and gradients have one rounding to `dtype` each; bf16 and f16 also round the weights and
@@ -417,7 +441,7 @@ PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequencesOfAnyLength) {  // cuDNN
     for (const AttentionOptions& options :
          {AttentionOptions{}, window, AttentionOptions{.causal = false}})
       check(ends, options, 64, DType::bf16);
-    check(ends, {}, 128, DType::bf16);
+    for (int64_t d : {32, 80, 96, 128, 192, 256}) check(ends, {}, d, DType::bf16);
     check(ends, {}, 64, DType::f16);
   }
 }
@@ -474,6 +498,88 @@ PHX_CUDA_TEST(Attention, DeterministicBackwardGivesTheSameBytesTwice) {
     EXPECT_EQ(to_values(a.inputs[0]), to_values(b.inputs[0]));
   }
 }
+
+#ifdef PHX_HAVE_CUDA
+// A plan whose scale is 1.5 times what it should be: its results are replaced by our own kernels'.
+PHX_CUDA_TEST(Attention, AWrongPlanOfCudnnIsFoundAtItsFirstUse) {
+  Runtime runtime({.kind = DeviceKind::cuda});
+  const auto expect_right = [&](const Function& f, const Tensor& x) {
+    kernels::cuda::plant_wrong_plans(runtime);
+    const Gradients expected = gradients_of(f, std::vector<Tensor>{x});
+    for (int use = 0; use < 2; ++use) {
+      const Gradients found = gradients_of(f, std::vector<Tensor>{to_device(x, runtime.device())});
+      expect_close(to_device(found.output, test_device()), expected.output,
+                   cuda_tolerance(x.dtype()));
+      expect_close(to_device(found.inputs[0], test_device()), expected.inputs[0],
+                   cuda_tolerance(x.dtype()));
+    }
+  };
+  // Scores of about 4, so that their scale matters.
+  const Tensor dense = randn({200, 2, 8 * 64}, Seed{1}, DType::bf16);
+  expect_right(packed_attention({4, 2, 64}, {.scale = 0.5}), dense);
+  const Tensor packed = randn({273, 1, 8 * 64}, Seed{1}, DType::f16);
+  expect_right(attention_on({0, 3, 3, 80, 81, 273}, 273, {4, 2, 64}, {.scale = 0.5}), packed);
+}
+
+PHX_CUDA_TEST(Attention, LongSequencesAreTestedInTheirLastRows) {
+  Runtime checked({.kind = DeviceKind::cuda});
+  kernels::cuda::AttentionTrust trust(checked);
+  const Tensor qkv = randn({5000, 2, 8 * 64}, Seed{1}, DType::bf16, checked.device());
+  const kernels::AttentionInputs in{
+      .q = heads_of(qkv, 64, 0, 4), .k = heads_of(qkv, 64, 4, 2), .v = heads_of(qkv, 64, 6, 2)};
+  Tensor o = empty({5000, 2, 4 * 64}, DType::bf16, checked.device());
+  Tensor lse = empty({2, 4, 5000}, DType::f32, checked.device());
+  const HeadView out = heads_of(o, 64, 0, 4);
+  kernels::attention(in, {}, out, lse);
+  const Tensor d_o = randn({5000, 2, 4 * 64}, Seed{2}, DType::bf16, checked.device());
+  Tensor grads = empty_like(qkv);
+  const kernels::AttentionGradients of{heads_of(grads, 64, 0, 4), heads_of(grads, 64, 4, 2),
+                                       heads_of(grads, 64, 6, 2)};
+  kernels::attention_backward(in, {}, out, lse, heads_of(d_o, 64, 0, 4), of);
+  using enum kernels::cuda::AttentionTrust::Verdict;
+  EXPECT_EQ(trust.test(in, {}, out, lse), right);
+  EXPECT_EQ(trust.test_backward(in, {}, out, lse, heads_of(d_o, 64, 0, 4), of), right);
+  // The last row of dk becomes something else.
+  Tensor last = grads.rows(4999, 1);
+  copy(qkv.rows(0, 1), last);
+  EXPECT_EQ(trust.test_backward(in, {}, out, lse, heads_of(d_o, 64, 0, 4), of), wrong);
+  set_zero(o);
+  EXPECT_EQ(trust.test(in, {}, out, lse), wrong);
+}
+
+PHX_CUDA_TEST(Attention, WithoutCudnnOurOwnKernelsRun) {
+  Runtime runtime({.kind = DeviceKind::cuda, .cudnn_attention = CudnnUse::off});
+  const Tensor qkv = empty({256, 2, 12 * 64}, DType::bf16, runtime.device());
+  const kernels::AttentionInputs in{
+      .q = heads_of(qkv, 64, 0, 8), .k = heads_of(qkv, 64, 8, 2), .v = heads_of(qkv, 64, 10, 2)};
+  EXPECT_STREQ(kernels::attention_backend_name(in, {}, kernels::AttentionPass::forward), "own");
+}
+
+PHX_CUDA_TEST(Attention, DeterministicBackwardInPartsEqualsTheWhole) {
+  const auto gradient = [](bool deterministic) {
+    Runtime runtime({.kind = DeviceKind::cuda, .deterministic = deterministic});
+    const Tensor qkv = randn({8192, 2, 24 * 64}, Seed{1}, DType::bf16, runtime.device());
+    const Function f = packed_attention({16, 4, 64}, {});  // 2 GiB a sequence
+    const Gradients first = gradients_of(f, std::vector<Tensor>{qkv});
+    if (deterministic) {
+      const Gradients second = gradients_of(f, std::vector<Tensor>{qkv});
+      EXPECT_EQ(to_values(first.inputs[0]), to_values(second.inputs[0]));
+    }
+    return to_device(first.inputs[0], test_device());
+  };
+  expect_close(gradient(true), gradient(false), cuda_tolerance(DType::bf16));
+}
+
+TEST(Attention, FaultsOfCudnnAreKnownByVersion) {
+  using kernels::cuda::known_cudnn_fault;
+  kernels::cuda::AttentionKind kind{
+      .pass = kernels::AttentionPass::backward, .d = 192, .packed = true};
+  EXPECT_NE(known_cudnn_fault(91400, kind), nullptr);
+  EXPECT_EQ(known_cudnn_fault(91900, kind), nullptr);
+  kind.d = 128;
+  EXPECT_EQ(known_cudnn_fault(91400, kind), nullptr);
+}
+#endif
 
 TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error_of([] {

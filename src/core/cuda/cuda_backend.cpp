@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/cuda/check.h"
+#include "core/host_region.h"
 #include "core/runtime.h"
 
 namespace phx {
@@ -107,6 +108,13 @@ class CudaBackend : public Backend {
     void* data = nullptr;
     PHX_CUDA_CHECK(cudaMallocHost(&data, size_t(bytes)));
     return {data, [](void* d) { (void)cudaFreeHost(d); }};
+  }
+
+  // Pages that are there are pinned twenty times faster than pages that come by being pinned.
+  std::shared_ptr<void> host_region(int64_t bytes) override {
+    const std::shared_ptr<void> region = phx::host_region(bytes);
+    PHX_CUDA_CHECK(cudaHostRegister(region.get(), size_t(bytes), cudaHostRegisterPortable));
+    return {region.get(), [region](void* data) { (void)cudaHostUnregister(data); }};
   }
 
   std::unique_ptr<MemorySource> pinned_source() override {

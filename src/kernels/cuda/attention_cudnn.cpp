@@ -23,6 +23,7 @@
 #include "core/cuda/library.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention_own.h"
+#include "kernels/cuda/attention_trust.h"
 #include "kernels/cuda/packed_index.h"
 
 // What the frontend's functions look into; set below, before any of them is called.
@@ -91,6 +92,7 @@ Key key_of(const AttentionInputs& in, const AttentionOptions& options, Attention
 struct Plan {
   fe::graph::Graph graph;
   int64_t workspace_bytes = 0;
+  bool tested = false;
 };
 
 // The tensors of one graph.
@@ -208,7 +210,7 @@ class CudnnAttention {
     auto attributes = fe::graph::SDPA_attributes()
                           .set_name("attention")
                           .set_generate_stats(true)
-                          .set_attn_scale(float(attention_scale(in, options)));
+                          .set_attn_scale(scale(in, options));
     GraphTensors tensors(made->graph, in);
     set_mask(attributes, options);
     tensors.set_lengths(attributes);
@@ -229,7 +231,8 @@ class CudnnAttention {
     auto made = new_plan(in.q.dtype());
     auto attributes = fe::graph::SDPA_backward_attributes()
                           .set_name("attention_backward")
-                          .set_attn_scale(float(attention_scale(in, options)));
+                          .set_attn_scale(scale(in, options))
+                          .set_deterministic_algorithm(in.q.device().runtime().deterministic());
     GraphTensors tensors(made->graph, in);
     set_mask(attributes, options);
     tensors.set_lengths(attributes);
@@ -262,8 +265,17 @@ class CudnnAttention {
     check(plan.graph.execute(handle_, pointers, room.data()), "the execution of attention");
   }
 
+  void plant_wrong_plans() {
+    plans_.clear();
+    planted_ = true;
+  }
+
  private:
   using Pointers = std::unordered_map<int64_t, void*>;
+
+  float scale(const AttentionInputs& in, const AttentionOptions& options) const {
+    return float(attention_scale(in, options)) * (planted_ ? 1.5f : 1.f);
+  }
 
   static void add_index(const AttentionInputs& in, const Views& views, void* at,
                         Pointers& pointers) {
@@ -293,6 +305,7 @@ class CudnnAttention {
   }
 
   cudnnHandle_t handle_ = nullptr;
+  bool planted_ = false;
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };
 
@@ -336,7 +349,86 @@ void copy_tokens(const HeadView& from, const HeadView& to) {
                                    static_cast<cudaStream_t>(to.device().compute_stream())));
 }
 
+// Before 9.19 (seen with 9.14.0) the sums over query heads that share packed key heads are wrong
+// unless k and v lie as dk and dv do: then copies of them are read.
+bool copies_keys(const AttentionInputs& in) {
+  return packed_gradient_bytes(in, AttentionPass::backward) > 0 && cudnn_version() < 91900;
+}
+
+// Some sequences and key heads of a problem, with the query heads that use them.
+struct Chunk {
+  int64_t first_sequence, sequences, first_key_head, key_heads;
+};
+HeadView chunk_of(HeadView x, const Chunk& chunk, int64_t heads_a_key) {
+  x.offset += chunk.first_sequence * x.stride_b + chunk.first_key_head * heads_a_key * x.stride_n;
+  x.b = chunk.sequences;
+  x.n = chunk.key_heads * heads_a_key;
+  return x;
+}
+
+struct BackwardProblem {
+  AttentionInputs in;
+  HeadView o, d_o;
+  AttentionGradients grads;
+
+  BackwardProblem chunk(const Chunk& chunk) const {
+    const int64_t group = in.q.n / in.k.n;
+    BackwardProblem part = *this;
+    for (HeadView* x : {&part.in.q, &part.o, &part.d_o, &part.grads.dq})
+      *x = chunk_of(*x, chunk, group);
+    for (HeadView* x : {&part.in.k, &part.in.v, &part.grads.dk, &part.grads.dv})
+      *x = chunk_of(*x, chunk, 1);
+    return part;
+  }
+  // lse [b, n, s]
+  Tensor rows_of(const Tensor& lse, const Chunk& chunk) const {
+    const int64_t group = in.q.n / in.k.n;
+    return lse.reshape({in.q.b * in.q.n, in.q.s})
+        .rows(chunk.first_sequence * in.q.n + chunk.first_key_head * group,
+              chunk.sequences * chunk.key_heads * group);
+  }
+};
+
+// As it is given to cuDNN at a time. All chunks are alike, so that one plan serves them.
+AttentionChunk chunk_sizes(const AttentionInputs& in) {
+  if (in.q.device().runtime().deterministic() && !in.packed()) return deterministic_chunk(in);
+  return {in.q.b, in.k.n};
+}
+
+// What a plan computed is tested once. A failure of the device here is most likely the plan's.
+template <class Test>
+bool is_right(Plan& plan, const AttentionInputs& in, const AttentionOptions& options,
+              AttentionPass pass, const Test& test) {
+  AttentionTrust& trust = in.q.device().runtime().extension<AttentionTrust>();
+  if (plan.tested || !trust.tests_plans()) return true;
+  AttentionTrust::Verdict verdict;
+  try {
+    verdict = test(trust);
+  } catch (const Error& error) {
+    throw_error(str_cat("cuDNN ", cudnn_version_text(cudnn_version()), " failed in ",
+                        attention_kind(in, options, pass).text(), ": ", error.what(),
+                        "\n  hint: install another version of cuDNN, or do without its attention: "
+                        "--cudnn-attention off"));
+  }
+  plan.tested = verdict == AttentionTrust::Verdict::right;
+  return verdict != AttentionTrust::Verdict::wrong;
+}
+
 }  // namespace
+
+int64_t cudnn_version() {
+  open_cudnn();
+  return int64_t(fe::detail::get_backend_version());
+}
+
+void plant_wrong_plans(Runtime& runtime) {
+  runtime.extension<CudnnAttention>().plant_wrong_plans();
+}
+
+bool trusts_cudnn(const AttentionInputs& in, const AttentionOptions& options, AttentionPass pass) {
+  return in.q.device().runtime().extension<AttentionTrust>().trusts(
+      attention_kind(in, options, pass));
+}
 
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
                                         const HeadView& o) {
@@ -348,42 +440,73 @@ int64_t cudnn_attention_backward_workspace_bytes(const AttentionInputs& in,
                                                  const HeadView& d_o,
                                                  const AttentionGradients& grads) {
   constexpr AttentionPass kPass = AttentionPass::backward;
-  AttentionGradients made = grads;
-  if (packed_gradient_bytes(in, kPass) > 0)
-    made.dk = compact(grads.dk), made.dv = compact(grads.dv);
-  return planned_bytes(in, kPass, cudnn_of(in).backward(in, options, o, d_o, made));
+  const AttentionChunk sizes = chunk_sizes(in);
+  BackwardProblem problem =
+      BackwardProblem{in, o, d_o, grads}.chunk({0, sizes.sequences, 0, sizes.key_heads});
+  if (packed_gradient_bytes(in, kPass) > 0) {
+    problem.grads.dk = compact(grads.dk), problem.grads.dv = compact(grads.dv);
+    if (copies_keys(in)) problem.in.k = compact(in.k), problem.in.v = compact(in.v);
+  }
+  Plan& plan = cudnn_of(in).backward(problem.in, options, problem.o, problem.d_o, problem.grads);
+  return planned_bytes(in, kPass, plan);
 }
 
 void cudnn_attention(const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
                      const HeadView& o, Tensor& lse) {
   CudnnAttention& cudnn = cudnn_of(in);
-  cudnn.run(cudnn.forward(in, options, o), in, {{kQ, &in.q}, {kK, &in.k}, {kV, &in.v}, {kO, &o}},
-            lse, bytes_of(workspace));
+  Plan& plan = cudnn.forward(in, options, o);
+  cudnn.run(plan, in, {{kQ, &in.q}, {kK, &in.k}, {kV, &in.v}, {kO, &o}}, lse, bytes_of(workspace));
+  if (!is_right(plan, in, options, AttentionPass::forward,
+                [&](AttentionTrust& trust) { return trust.test(in, options, o, lse); }))
+    own_attention(in, options, o, lse);
 }
 
 void cudnn_attention_backward(const AttentionInputs& in, const AttentionOptions& options,
                               const HeadView& o, const Tensor& lse, const HeadView& d_o,
                               Tensor& workspace, const AttentionGradients& grads) {
   CudnnAttention& cudnn = cudnn_of(in);
+  // Within packed QKV, dk and dv are made aside, two of four places; k and v have the other two.
   const int64_t aside = packed_gradient_bytes(in, AttentionPass::backward);
-  AttentionGradients made = grads;
+  BackwardProblem all{in, o, d_o, grads};
   if (aside > 0) {
-    made.dk = compact_at(grads.dk, workspace, 0);
-    made.dv = compact_at(grads.dv, workspace, aside / 2);
+    all.grads.dk = compact_at(grads.dk, workspace, 0);
+    all.grads.dv = compact_at(grads.dv, workspace, aside / 4);
+    if (copies_keys(in)) {
+      all.in.k = compact_at(in.k, workspace, aside / 2);
+      all.in.v = compact_at(in.v, workspace, aside / 4 * 3);
+      copy_tokens(in.k, all.in.k);
+      copy_tokens(in.v, all.in.v);
+    }
   }
-  cudnn.run(cudnn.backward(in, options, o, d_o, made), in,
-            {{kQ, &in.q},
-             {kK, &in.k},
-             {kV, &in.v},
-             {kO, &o},
-             {kDo, &d_o},
-             {kDq, &made.dq},
-             {kDk, &made.dk},
-             {kDv, &made.dv}},
-            lse, bytes_of(workspace).subspan(size_t(aside)));
-  if (aside == 0) return;
-  copy_tokens(made.dk, grads.dk);
-  copy_tokens(made.dv, grads.dv);
+  const AttentionChunk sizes = chunk_sizes(in);
+  Plan* plan = nullptr;
+  for (int64_t sequence = 0; sequence < in.num_seqs(); sequence += sizes.sequences) {
+    for (int64_t head = 0; head < in.k.n; head += sizes.key_heads) {
+      const Chunk chunk{sequence, sizes.sequences, head, sizes.key_heads};
+      const BackwardProblem part = in.packed() ? all : all.chunk(chunk);
+      plan = &cudnn.backward(part.in, options, part.o, part.d_o, part.grads);
+      cudnn.run(*plan, part.in,
+                {{kQ, &part.in.q},
+                 {kK, &part.in.k},
+                 {kV, &part.in.v},
+                 {kO, &part.o},
+                 {kDo, &part.d_o},
+                 {kDq, &part.grads.dq},
+                 {kDk, &part.grads.dk},
+                 {kDv, &part.grads.dv}},
+                in.packed() ? lse : all.rows_of(lse, chunk),
+                bytes_of(workspace).subspan(size_t(aside)));
+    }
+    if (in.packed()) break;  // one call serves all of them
+  }
+  if (aside > 0) {
+    copy_tokens(all.grads.dk, grads.dk);
+    copy_tokens(all.grads.dv, grads.dv);
+  }
+  if (!is_right(*plan, in, options, AttentionPass::backward, [&](AttentionTrust& trust) {
+        return trust.test_backward(in, options, o, lse, d_o, grads);
+      }))
+    own_attention_backward(in, options, o, lse, d_o, workspace, grads);
 }
 
 }  // namespace phx::kernels::cuda

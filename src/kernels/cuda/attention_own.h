@@ -13,6 +13,9 @@ void own_attention_backward(const AttentionInputs& in, const AttentionOptions& o
                             Tensor& workspace, const AttentionGradients& grads);
 
 // cuDNN's, see attention_cudnn.cpp.
+int64_t cudnn_version();  // 91400 is 9.14.0
+// For tests of the guards: plans that are made from now on compute something else.
+void plant_wrong_plans(Runtime& runtime);
 void cudnn_attention(const AttentionInputs& in, const AttentionOptions& options, Tensor& workspace,
                      const HeadView& o, Tensor& lse);
 void cudnn_attention_backward(const AttentionInputs& in, const AttentionOptions& options,

@@ -44,6 +44,18 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
                 bytes_of(d_o) + bytes_of(grads.dq) + bytes_of(grads.dk) + bytes_of(grads.dv)});
 }
 
+namespace {
+
+// Scores' gradients in 16 bits, delta, and where heads share keys dk and dv of all of them.
+int64_t deterministic_bytes(const AttentionInputs& in) {
+  const AttentionChunk chunk = deterministic_chunk(in);
+  const int64_t n = chunk.key_heads * (in.q.n / in.k.n);
+  const int64_t rows = round_up(in.q.s, 128), d = in.q.d;
+  return chunk.sequences * n * (2 * rows * rows + rows * (4 + (in.q.n != in.k.n ? 2 * d * 2 : 0)));
+}
+
+}  // namespace
+
 // Found with cuDNN 9.19, and a little more than it asks for: some bytes a sequence.
 int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass) {
   const int64_t t = in.q.b * in.q.s, n = in.q.n, d = in.q.d;
@@ -52,6 +64,8 @@ int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass
   const int64_t ours =
       in.packed() ? packed_index_bytes(in.q.s) + packed_gradient_bytes(in, pass) : 0;
   if (pass == AttentionPass::forward) return ours + numbers;
+  if (in.q.device().runtime().deterministic() && !in.packed())
+    return numbers + deterministic_bytes(in);
   // Sums of dq in f32, delta, and where heads share keys dk and dv of all of them. Packed: dq with
   // the strides of q, dk and dv in f32. Not packed: sequences rounded up to blocks of 128 queries.
   if (in.packed()) return ours + numbers + t * (in.q.stride_s + n + (shared ? 2 * n * d : 0)) * 4;

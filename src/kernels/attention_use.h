@@ -1,0 +1,32 @@
+// What computed the attention of a runtime so far, for the log: by cuDNN, or by our own kernels and
+// why. On meta, what would compute it on the target.
+#pragma once
+
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kernels/attention.h"
+
+namespace phx::kernels {
+
+class AttentionUse {
+ public:
+  explicit AttentionUse(Runtime& runtime) : runtime_(runtime) {}
+
+  void note(const AttentionInputs& in, const AttentionOptions& options, AttentionPass pass);
+
+  struct Line {
+    std::string text;
+    bool slow = false;  // several times slower than cuDNN's
+  };
+  std::vector<Line> lines() const;
+
+ private:
+  Runtime& runtime_;
+  // pass, packed, the reason for our own kernels or null
+  std::set<std::tuple<AttentionPass, bool, const char*>> seen_;
+};
+
+}  // namespace phx::kernels
