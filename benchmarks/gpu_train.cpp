@@ -2,7 +2,7 @@
 // AdamW, gradient clipping and random tokens. MFU = (6 x matmul weights + 6 x layers x seq x heads
 // x head size) x tokens/s / 989.5e12.
 //
-//   bench_gpu_train [case...] [--steps N] [--deterministic-mode] [--ops]
+//   bench_gpu_train [case...] [--steps N] [--deterministic-mode] [--attention-dropout P] [--ops]
 //                   [--gemm-table FILE|none] [--tune FILE] [--floor]
 //
 // Cases: gpt2s llama1b llama8b_8L. --ops: a table of the step's kernels, from three more steps.
@@ -80,6 +80,7 @@ double mfu(const Case& of, double tokens_per_second) {
 struct Settings {
   int steps = 20;
   bool deterministic = false;
+  double attention_dropout = 0;
   bool ops = false, floor = false;
   std::string gemm_table, tune;
 };
@@ -97,7 +98,8 @@ void run(const Case& of, const Settings& settings) {
   Runtime runtime({.kind = DeviceKind::cuda,
                    .deterministic = settings.deterministic,
                    .gemm_table = settings.gemm_table});
-  const RunConfig config = config_of(of);
+  RunConfig config = config_of(of);
+  config.model.attention_dropout = settings.attention_dropout;
   Sources sources(config);
   sources.train = std::make_shared<RandomTokens>(of.vocab, of.seq);
   Session session(config, sources, runtime.device());
@@ -178,6 +180,8 @@ int main(int argc, char** argv) try {
       settings.steps = std::atoi(argv[++i]);
     } else if (std::strcmp(argv[i], "--deterministic-mode") == 0) {
       settings.deterministic = true;
+    } else if (std::strcmp(argv[i], "--attention-dropout") == 0 && i + 1 < argc) {
+      settings.attention_dropout = std::atof(argv[++i]);
     } else if (std::strcmp(argv[i], "--ops") == 0) {
       settings.ops = true;
     } else if (std::strcmp(argv[i], "--floor") == 0) {

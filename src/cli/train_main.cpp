@@ -1,6 +1,7 @@
 #include "cli/train_main.h"
 
 #include <climits>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -14,6 +15,7 @@
 #include "comm/machine_limits.h"
 #include "comm/thread_world.h"
 #include "comm/world.h"
+#include "kernels/attention_dropout.h"
 #include "train/num_parameters.h"
 #include "train/trainer.h"
 
@@ -85,6 +87,10 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
   Session session(config, sources, runtime.device(), mesh);
   terminal.print(str_cat("model: ", format_thousands(num_parameters(config.model)),
                          " parameters; data: ", session.data_description));
+  const double dropout = config.model.attention_dropout;
+  if (const double applied = kernels::attention_dropout_probability(dropout); applied != dropout)
+    terminal.print(str_cat("--attention-dropout ", dropout, " is applied as ",
+                           std::lround(applied * 256), "/256 = ", applied));
   if (!options.train.save.empty() && mesh.rank() == 0) {
     make_folder(options.train.save);
     write_file(Path(options.train.save) / "options.json",

@@ -12,6 +12,7 @@
 #include "base/math.h"
 #include "core/philox.h"
 #include "kernels/attention.h"
+#include "kernels/attention_dropout.h"
 #include "kernels/cpu/block_gemm.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -207,21 +208,25 @@ void block_scores(const Block& block, int64_t d, const Acc* k, int64_t ld, const
   });
 }
 
-// keep [keys, queries] = 0 or 1 / (1 - p).
+// keep [keys, queries] = 0 or 1 / (1 - p). The block begins at a multiple of kDropoutKeys.
 template <class Acc>
 void block_dropout(const Block& block, const AttentionOptions& options, const Sequence& sequence,
                    int64_t head, Acc* keep) {
   const AttentionRandom& random = options.random;
   const uint64_t key = philox_key(random.seed, random.site, random.step);
-  const float p = float(options.dropout);
-  const Acc kept = Acc(1) / Acc(1 - options.dropout);
-  for (int64_t row = 0; row < block.keys; row += 4) {  // first_key is a multiple of 4
+  const uint32_t threshold = attention_dropout_threshold(options.dropout);
+  const Acc kept = Acc(attention_dropout_scale(options.dropout));
+  for (int64_t first = 0; first < block.keys; first += kDropoutKeys) {
+    const int64_t end = std::min<int64_t>(block.keys, first + kDropoutKeys);
     for (int64_t q = 0; q < kQueries; ++q) {
-      const Philox4 bits = philox4x32(key, sequence.sample, uint32_t(random.first_head + head),
-                                      sequence.place + uint32_t(block.position + q),
-                                      uint32_t((block.first_key + row) / 4));
-      for (int64_t i = 0; i < 4; ++i)
-        keep[(row + i) * kQueries + q] = uniform_from(bits.x[i]) >= p ? kept : Acc(0);
+      uint32_t bits[4];
+      for (uint32_t call = 0; call < 4; ++call)
+        bits[call] = kept_bits(philox4x32(key, sequence.sample, uint32_t(random.first_head + head),
+                                          sequence.place + uint32_t(block.position + q),
+                                          dropout_call(block.first_key + first) + call),
+                               threshold);
+      for (int64_t row = first; row < end; ++row)
+        keep[row * kQueries + q] = bits[row % 8 / 2] >> dropout_bit(row) & 1u ? kept : Acc(0);
     }
   }
 }

@@ -35,7 +35,8 @@ AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions
       .softcap = float(options.softcap),
       .vector = aligned(16 / size),
       .pairs = aligned(2),
-      .dropout = float(options.dropout),
+      .threshold = attention_dropout_threshold(options.dropout),
+      .kept = float(attention_dropout_scale(options.dropout)),
       .key = philox_key(random.seed, random.site, random.step),
       .first_sample = uint32_t(random.samples.first),
       .sample_stride = uint32_t(random.samples.stride),
@@ -107,6 +108,10 @@ __global__ void __launch_bounds__(kThreads)
     float s[kN / 8][4] = {};
     add_product_nt<D>(s, q + 16 * warp * kLd, kLd, k, kLd);
 
+    // Whether every weight of the tile counts: most tiles do.
+    const bool whole =
+        keys == kN && (!shape.causal || key + kN <= first + seq.shift + 1) &&
+        (shape.window < 0 || key >= first + kTileRows - 1 + seq.shift - shape.window);
     float highest[2] = {top[0], top[1]};
 #pragma unroll
     for (int j = 0; j < kN / 8; ++j) {
@@ -115,8 +120,9 @@ __global__ void __launch_bounds__(kThreads)
         const int at = key + 8 * j + 2 * (lane % 4) + i % 2;
         float x = s[j][i] * shape.scale;
         if (shape.softcap > 0.f) x = shape.softcap * tanhf(x / shape.softcap);
-        s[j][i] =
-            at < seq.keys && visible(shape, position + 8 * (i / 2), at) ? x * kLog2E : -INFINITY;
+        s[j][i] = whole || (at < seq.keys && visible(shape, position + 8 * (i / 2), at))
+                      ? x * kLog2E
+                      : -INFINITY;
         highest[i / 2] = fmaxf(highest[i / 2], s[j][i]);
       }
     }
@@ -129,16 +135,21 @@ __global__ void __launch_bounds__(kThreads)
       top[half] = highest[half];
       total[half] *= shrink[half];
     }
+    uint32_t kept[2] = {~0u, ~0u};  // bit 2 j + i % 2, of either row
+    if (shape.threshold > 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        kept[half] = kept_keys(shape, seq, head, position + 8 * half,
+                               uint32_t(key / kDropoutKeys * 4 + lane % 4)) >>
+                     dropout_bit(key);
+    }
 #pragma unroll
     for (int j = 0; j < kN / 8; ++j) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float p = exp2f(s[j][i] - base[i / 2]);
+        const float p = exp2f(s[j][i] - base[i / 2]);
         total[i / 2] += p;  // this lane's share; the four are added at the end
-        if (shape.dropout > 0.f)
-          p *= dropout_factor(shape, seq, head, position + 8 * (i / 2),
-                              key + 8 * j + 2 * (lane % 4) + i % 2);
-        s[j][i] = p;
+        s[j][i] = kept[i / 2] >> (2 * j + i % 2) & 1u ? p : 0.f;
       }
     }
 #pragma unroll
@@ -155,7 +166,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     total[half] = row_sum(total[half]);
-    inverse[half] = 1.f / total[half];
+    inverse[half] = shape.kept / total[half];
     if (lane % 4 == 0 && row + 8 * half < queries)
       tensors.lse[(int64_t{seq.batch} * shape.n + head) * shape.sq + seq.q_row + first + row +
                   8 * half] = (top[half] + log2f(total[half])) * kLn2;

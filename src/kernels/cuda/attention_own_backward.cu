@@ -42,20 +42,20 @@ __global__ void delta_kernel(const AttentionShape shape, const BackwardTensors<T
   if (threadIdx.x % kWarp == 0) tensors.delta[index] = sum;
 }
 
-// From a score q . k and dp = do . v to the weight that met v, and the score's gradient.
+// From a score q . k and dp = do . v to the weight that met v, and the score's gradient. `keep`: 0,
+// or what dropout multiplies a kept weight by.
 struct Element {
   float weight, ds;
 };
-__device__ Element differentiate(const AttentionShape& shape, const DeviceSequence& seq, int head,
-                                 int position, int key, float s, float dp, float lse, float delta) {
+__device__ Element differentiate(const AttentionShape& shape, float s, float dp, float lse,
+                                 float delta, float keep) {
   float x = s * shape.scale, slope = 1.f;
   if (shape.softcap > 0.f) {
     const float bent = tanhf(x / shape.softcap);
     x = shape.softcap * bent;
     slope = 1.f - bent * bent;
   }
-  const float p = expf(x - lse);
-  const float keep = shape.dropout > 0.f ? dropout_factor(shape, seq, head, position, key) : 1.f;
+  const float p = __expf(x - lse);
   return {p * keep, p * (dp * keep - delta) * slope};
 }
 
@@ -64,7 +64,7 @@ constexpr int backward_shared_bytes() {
   constexpr int kN = kLoopRows<T, D>;
   return int(sizeof(T)) *
              (2 * (kTileRows + kN) * padded_row<T>(D) + 2 * kTileRows * padded_row<T>(kN)) +
-         2 * kTileRows * int(sizeof(float));
+         2 * kTileRows * int(sizeof(float)) + 4 * kTileRows * int(sizeof(uint16_t));
 }
 
 // The tiles of either kernel: two of the owned rows, two of the rows that it runs over, and two of
@@ -74,6 +74,7 @@ struct Tiles {
   static constexpr int kN = kLoopRows<T, D>, kLd = padded_row<T>(D), kLdP = padded_row<T>(kN);
   T *own_a, *own_b, *run_a, *run_b, *weights, *ds;
   float *lse, *delta;
+  uint16_t* mask;  // [queries, 4], of dropout
 
   __device__ explicit Tiles(unsigned char* shared) {
     own_a = reinterpret_cast<T*>(shared);
@@ -84,6 +85,7 @@ struct Tiles {
     ds = weights + kTileRows * kLdP;
     lse = reinterpret_cast<float*>(ds + kTileRows * kLdP);
     delta = lse + kTileRows;
+    mask = reinterpret_cast<uint16_t*>(delta + kTileRows);
   }
 };
 
@@ -124,7 +126,12 @@ __global__ void __launch_bounds__(kThreads)
         tiles.lse[threadIdx.x] = tensors.lse[at + threadIdx.x];
         tiles.delta[threadIdx.x] = tensors.delta[at + threadIdx.x];
       }
+      if (shape.threshold > 0)
+        make_mask<kN>(shape, seq, head, query + seq.shift, first, tiles.mask);
       __syncthreads();
+      const bool whole = keys == kTileRows && queries == kN &&
+                         (!shape.causal || first + kTileRows <= query + seq.shift + 1) &&
+                         (shape.window < 0 || first >= query + kN - 1 + seq.shift - shape.window);
       float s[kN / 16][4] = {}, dp[kN / 16][4] = {};  // [keys, queries]
       add_product_nt<D>(s, tiles.own_a + row * kLd, kLd, tiles.run_a + column * kLd, kLd);
       add_product_nt<D>(dp, tiles.own_b + row * kLd, kLd, tiles.run_b + column * kLd, kLd);
@@ -136,9 +143,11 @@ __global__ void __launch_bounds__(kThreads)
           const int at = column + 8 * j + 2 * (lane % 4) + i % 2;
           const int position = query + at + seq.shift;
           Element element{0.f, 0.f};
-          if (at < queries && key < seq.keys && visible(shape, position, key))
-            element = differentiate(shape, seq, head, position, key, s[j][i], dp[j][i],
-                                    tiles.lse[at], tiles.delta[at]);
+          if (whole || (at < queries && key < seq.keys && visible(shape, position, key))) {
+            float keep = 1.f;
+            if (shape.threshold > 0) keep = is_kept(tiles.mask, at, key) ? shape.kept : 0.f;
+            element = differentiate(shape, s[j][i], dp[j][i], tiles.lse[at], tiles.delta[at], keep);
+          }
           s[j][i] = element.weight;
           dp[j][i] = element.ds;
         }
@@ -192,7 +201,13 @@ __global__ void __launch_bounds__(kThreads)
                      keys, tiles.run_a);
     load_tile<kN, D>(shape, tensors.v.at(seq.k_row + key, seq.batch, key_head), tensors.v.stride_s,
                      keys, tiles.run_b);
+    if (shape.threshold > 0)
+      make_mask<kTileRows>(shape, seq, head, first + seq.shift, key, tiles.mask);
     __syncthreads();
+    const bool whole =
+        queries == kTileRows && keys == kN &&
+        (!shape.causal || key + kN <= first + seq.shift + 1) &&
+        (shape.window < 0 || key >= first + kTileRows - 1 + seq.shift - shape.window);
     float s[kN / 16][4] = {}, dp[kN / 16][4] = {};  // [queries, keys]
     add_product_nt<D>(s, tiles.own_a + row * kLd, kLd, tiles.run_a + column * kLd, kLd);
     add_product_nt<D>(dp, tiles.own_b + row * kLd, kLd, tiles.run_b + column * kLd, kLd);
@@ -202,9 +217,12 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < 4; ++i) {
         const int query = row + lane / 4 + 8 * (i / 2), position = first + query + seq.shift;
         const int at = key + column + 8 * j + 2 * (lane % 4) + i % 2;
-        const bool seen = query < queries && at < seq.keys && visible(shape, position, at);
-        dp[j][i] = seen ? differentiate(shape, seq, head, position, at, s[j][i], dp[j][i],
-                                        tiles.lse[query], tiles.delta[query])
+        const bool seen =
+            whole || (query < queries && at < seq.keys && visible(shape, position, at));
+        float keep = 1.f;
+        if (shape.threshold > 0) keep = is_kept(tiles.mask, query, at) ? shape.kept : 0.f;
+        dp[j][i] = seen ? differentiate(shape, s[j][i], dp[j][i], tiles.lse[query],
+                                        tiles.delta[query], keep)
                               .ds
                         : 0.f;
       }

@@ -11,6 +11,7 @@
 #include "core/philox.h"
 #include "core/small_float.h"
 #include "kernels/attention.h"
+#include "kernels/attention_dropout.h"
 
 namespace phx::kernels::cuda {
 
@@ -40,13 +41,14 @@ struct AttentionShape {
   int sq, sk;             // rows, over all packed sequences
   const int* cu_seqlens;  // nullptr: not packed
   bool causal;
-  int window;     // -1: none
-  float scale;    // of q . k
-  float softcap;  // 0: none
-  bool vector;    // rows are aligned to 16 bytes, and d fills whole vectors
-  bool pairs;     // outputs are aligned to two elements
-  float dropout;  // probability
-  uint64_t key;   // of Philox
+  int window;          // -1: none
+  float scale;         // of q . k
+  float softcap;       // 0: none
+  bool vector;         // rows are aligned to 16 bytes, and d fills whole vectors
+  bool pairs;          // outputs are aligned to two elements
+  uint32_t threshold;  // of dropout, in 1/256; 0: none
+  float kept;          // what a kept weight is multiplied by
+  uint64_t key;        // of Philox
   uint32_t first_sample, sample_stride, first_head;
   int sample_tokens;  // of a packed row
 };
@@ -103,15 +105,25 @@ __device__ inline bool visible(const AttentionShape& shape, int position, int ke
   return (!shape.causal || key <= position) && (shape.window < 0 || key >= position - shape.window);
 }
 
-// 0 or 1 / (1 - p), by global indices.
-__device__ inline float dropout_factor(const AttentionShape& shape, const DeviceSequence& seq,
-                                       int head, int position, int key) {
-  const Philox4 bits = philox4x32(shape.key, seq.sample, shape.first_head + uint32_t(head),
-                                  seq.place + uint32_t(position), uint32_t(key / 4));
-  // Selected without indexing, so that the four words stay in registers.
-  const uint32_t word =
-      key & 2 ? (key & 1 ? bits.x[3] : bits.x[2]) : (key & 1 ? bits.x[1] : bits.x[0]);
-  return uniform_from(word) >= shape.dropout ? 1.f / (1.f - shape.dropout) : 0.f;
+// Which of 16 keys dropout keeps for a query: those of call `call` (kernels/attention_dropout.h).
+__device__ inline uint32_t kept_keys(const AttentionShape& shape, const DeviceSequence& seq,
+                                     int head, int position, uint32_t call) {
+  return kept_bits(philox4x32(shape.key, seq.sample, shape.first_head + uint32_t(head),
+                              seq.place + uint32_t(position), call),
+                   shape.threshold);
+}
+
+// The same for a tile: of kQueries queries from `position` on, four calls each, which decide the 64
+// keys that `key` is among. The threads of a block share the calls.
+template <int kQueries>
+__device__ void make_mask(const AttentionShape& shape, const DeviceSequence& seq, int head,
+                          int position, int key, uint16_t* mask) {
+  for (int i = threadIdx.x; i < kQueries * 4; i += blockDim.x)
+    mask[i] = uint16_t(
+        kept_keys(shape, seq, head, position + i / 4, uint32_t(key / kDropoutKeys * 4 + i % 4)));
+}
+__device__ inline bool is_kept(const uint16_t* mask, int query, int key) {
+  return mask[query * 4 + key % 8 / 2] >> dropout_bit(key) & 1u;
 }
 
 // The length of a row of a tile in shared memory: 16 bytes more than a multiple of 128, so that 8
