@@ -1,7 +1,11 @@
 # CUDA: nvcc compiles the .cu files; the runtime is linked statically. cuBLASLt, cuDNN and NCCL are
 # opened at first use, so that the program starts quickly and runs on machines without a GPU.
-if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 90a)
+set(PHX_CUDA_ARCHS "90a" CACHE STRING
+    "GPUs to compile for: any of 80 86 89 90a 100 120, or portable: PTX of 8.0, which the driver compiles at first use")
+if(PHX_CUDA_ARCHS STREQUAL "portable")
+  set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
+else()
+  set(CMAKE_CUDA_ARCHITECTURES ${PHX_CUDA_ARCHS})
 endif()
 if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
@@ -24,6 +28,9 @@ add_library(phx_cuda INTERFACE)
 # Only rooms with GPU code and the tests read this: the objects of the others are the same in every preset,
 # and ccache has them.
 target_compile_definitions(phx_cuda INTERFACE PHX_HAVE_CUDA)
+string(REPLACE ";" " " archs_text "${PHX_CUDA_ARCHS}")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/core/cuda/device_code.cu" PROPERTIES
+  COMPILE_DEFINITIONS "PHX_CUDA_ARCHS_TEXT=\"${archs_text}\"")
 target_include_directories(phx_cuda SYSTEM INTERFACE
   ${CUDAToolkit_INCLUDE_DIRS} ${PHX_CUDNN_INCLUDE} ${PHX_CUDNN_FRONTEND_INCLUDE})
 target_link_libraries(phx_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
