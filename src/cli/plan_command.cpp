@@ -4,6 +4,7 @@
 
 #include <iostream>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "base/terminal.h"
@@ -207,8 +208,13 @@ int run_plan(std::span<const std::string> args) {
   if (run.options.train.fp64 && flags.target == PlanTarget::cuda)
     throw UsageError("--fp64: no GPU kernel computes in doubles\n  hint: --target cpu");
   if (!run.options.model.padded_vocab_size) {
-    make_tokenizer(run.options.data);  // says why it cannot be read
-    throw UsageError("the vocabulary's size is not known\n  hint: --vocab-size");
+    std::string why = "the vocabulary's size is not known";
+    try {
+      make_tokenizer(run.options.data);
+    } catch (const Error& error) {
+      why = error.what();
+    }
+    throw UsageError(why + "\n  hint: --vocab-size says how many tokens there are");
   }
   std::cout << meaningless_flags(Command::plan, split.pretrain, run.report,
                                  flags.world_size.has_value());

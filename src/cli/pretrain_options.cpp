@@ -337,6 +337,13 @@ bool is_sound(const OptionSet& set, const std::string& group, const ParseReport&
   });
 }
 
+// As in Megatron's pretrain_gpt.py: its two files need no --tokenizer-type.
+void take_default_tokenizer(const OptionSet& set, DataConfig& data) {
+  if (set.at("tokenizer-type").failed || !data.tokenizer_type.empty()) return;
+  if (!data.vocab_file.empty() && !data.merge_file.empty())
+    data.tokenizer_type = "GPT2BPETokenizer";
+}
+
 void add_layout_problems(const OptionSet& set, int64_t world, ParseResult& result) {
   Problems& problems = result.report.problems;
   const auto told = [&](const auto& member, const std::string& value) {
@@ -406,6 +413,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   if (taken.over_flags) set.load_json(taken.values, result.report);
   set.check(pretrain_rules(), result.report);
   drop_sequence_parallel(result.options.parallel, result.report);
+  take_default_tokenizer(set, result.options.data);
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
   const int64_t ranks = world.value_or(

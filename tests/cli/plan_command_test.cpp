@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "cli/usage_error.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -113,6 +114,24 @@ TEST(PlanCommand, TakesACommandLineOfPretrainAsItIs) {
   EXPECT_EQ(other.exit_code, 0) << other.err;
   EXPECT_THAT(other.out, HasSubstr("8 ranks = TP 2"));
   EXPECT_THAT(other.out, HasSubstr("--local-ranks"));
+}
+
+TEST(PlanCommand, ATokenizerThatIsNotHereIsNamed) {
+  Words args = small_model();
+  args.erase(args.begin() + 10, args.begin() + 12);  // --vocab-size 100
+  EXPECT_THROW(
+      {
+        try {
+          plan({"--vocab-file", "nowhere.json", "--merge-file", "m.txt"}, args);
+        } catch (const UsageError& error) {
+          testing::internal::GetCapturedStdout();
+          testing::internal::GetCapturedStderr();
+          EXPECT_THAT(error.what(), HasSubstr("nowhere.json"));
+          EXPECT_THAT(error.what(), HasSubstr("hint: --vocab-size"));
+          throw;
+        }
+      },
+      UsageError);
 }
 
 TEST(PlanCommand, HelpShowsAnExample) {

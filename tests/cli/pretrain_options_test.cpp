@@ -166,6 +166,15 @@ TEST(PretrainOptions, TheByteTokenizerKnowsItsVocabulary) {
   EXPECT_EQ(result.options.model.padded_vocab(), 384);
 }
 
+TEST(PretrainOptions, Gpt2sTwoFilesAreItsTokenizer) {  // as in Megatron's pretrain_gpt.py
+  const Texts files = {"--train-iters", "1", "--vocab-file", "v.json", "--merge-file", "m.txt"};
+  EXPECT_EQ(parse_pretrain(small(files)).options.data.tokenizer_type, "GPT2BPETokenizer");
+  Texts other = files;
+  other.insert(other.end(), {"--tokenizer-type", "NullTokenizer"});
+  EXPECT_EQ(parse_pretrain(small(other)).options.data.tokenizer_type, "NullTokenizer");
+  EXPECT_EQ(parse_pretrain(small({"--train-iters", "1"})).options.data.tokenizer_type, "");
+}
+
 TEST(PretrainOptions, AnEmptyCommandLineNamesEverythingThatIsMissing) {
   std::vector<std::string> flags;
   for (const Problem& problem : parse_pretrain(Texts{}).report.problems) {
