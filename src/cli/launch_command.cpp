@@ -158,7 +158,7 @@ int run_launch(std::span<const std::string> args) {
         "recipe.yaml");
   const int64_t world = options.nnodes * options.nproc;
   if (const auto exit_code = answer_once(command, world)) return *exit_code;
-  make_room_for_files(options.nproc, world);
+  make_room_for_files(world);
 
   LocalRanks ranks{.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
                    .count = int(options.nproc),

@@ -23,7 +23,8 @@ constexpr int64_t kBytesOfThread = 512 << 10;
 // Beyond this ranks only take turns: 2048 a core were seen to take 17 s for an empty iteration.
 constexpr int64_t kThreadsOfCore = 512;
 constexpr int64_t kThreadsOfProcess = 3;  // its own, and the two that move bytes
-constexpr int64_t kOtherFiles = 32;       // beside those for ranks
+constexpr int64_t kStrangers = 256;       // connections that have not shown the job's key
+constexpr int64_t kOtherFiles = 32;
 
 // The number in a file of /proc or /sys; none for "max", or if there is no such file.
 std::optional<int64_t> number_in(const std::string& path) {
@@ -68,10 +69,9 @@ int64_t most_files() {
 
 std::string bytes_text(double bytes) { return format_bytes(int64_t(std::min(bytes, 9e18))); }
 
-// Two pipes for each rank in the launcher; a connection to each other rank in a rank.
-int64_t files_needed(int64_t count, int64_t world) {
-  return std::max(2 * count, world) + kOtherFiles;
-}
+// Of rank 0 as it starts: each rank is connected to its store and to itself, and strangers may be
+// there as well. A launcher has two pipes for each of its ranks, which are not more.
+int64_t files_needed(int64_t world) { return 2 * world + kStrangers + kOtherFiles; }
 
 }  // namespace
 
@@ -101,11 +101,10 @@ std::optional<ShortOf> lacks_room_for_processes(int64_t count, int64_t world,
         str_cat("that many processes have at least ", kThreadsOfProcess, " threads each, but ",
                 limits.processes, " processes and threads are allowed here"),
         at_most(limits.processes / kThreadsOfProcess)};
-  if (files_needed(count, world) > limits.files)
-    return ShortOf{
-        str_cat("a process needs ", files_needed(count, world), " open files for a world of ",
-                world, ", but ", limits.files, " are allowed here"),
-        "ulimit -Hn shows the limit; an administrator can raise it"};
+  if (files_needed(world) > limits.files)
+    return ShortOf{str_cat("a process needs ", files_needed(world), " open files for a world of ",
+                           world, ", but ", limits.files, " are allowed here"),
+                   "ulimit -Hn shows the limit; an administrator can raise it"};
   return std::nullopt;
 }
 
@@ -134,9 +133,9 @@ std::optional<ShortOf> lacks_room_for_threads(int64_t count, int64_t bytes,
   return std::nullopt;
 }
 
-void make_room_for_files(int64_t count, int64_t world) {
+void make_room_for_files(int64_t world) {
   rlimit limit{};
-  const rlim_t needed = rlim_t(files_needed(count, world));
+  const rlim_t needed = rlim_t(files_needed(world));
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   limit.rlim_cur = std::min(limit.rlim_max, needed);
   (void)::setrlimit(RLIMIT_NOFILE, &limit);

@@ -29,7 +29,8 @@ std::optional<ShortOf> lacks_room_for_processes(int64_t count, int64_t world,
 std::optional<ShortOf> lacks_room_for_threads(int64_t count, int64_t bytes,
                                               const MachineLimits& limits);
 
-// Raises this process's limit of open files, and so its children's, if the ranks need it.
-void make_room_for_files(int64_t count, int64_t world);
+// Raises this process's limit of open files, and so its children's, if a rank of this world needs
+// it.
+void make_room_for_files(int64_t world);
 
 }  // namespace phx

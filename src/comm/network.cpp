@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
 
@@ -50,19 +51,31 @@ std::map<std::string, Interface> interfaces() {
 
 }  // namespace
 
-Hosts addresses_of_interface(const std::string& wanted) {
+namespace {
+
+// Its name, and those of its addresses that are wanted.
+std::pair<std::string, Hosts> find_interface(const std::string& wanted) {
   std::string list;
   for (const auto& [name, interface] : interfaces()) {
     Hosts all = interface.four;
     all.insert(all.end(), interface.six.begin(), interface.six.end());
     for (const std::string& address : all)
-      if (address == wanted) return {address};
-    if (name == wanted && !all.empty()) return all;
+      if (address == wanted) return {name, {address}};
+    if (name == wanted && !all.empty()) return {name, all};
     list += str_cat(list.empty() ? "" : ", ", name, " (", all.empty() ? "no address" : all[0], ")");
   }
   throw_error(
       str_cat("this machine has no network interface '", wanted,
               "' with an address\n  hint: --interface (or PHX_INTERFACE) takes one of: ", list));
+}
+
+}  // namespace
+
+Hosts addresses_of_interface(const std::string& interface) {
+  return find_interface(interface).second;
+}
+std::string name_of_interface(const std::string& interface) {
+  return find_interface(interface).first;
 }
 
 std::optional<bool> is_this_machine(const std::string& host) {

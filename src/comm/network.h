@@ -13,6 +13,9 @@ namespace phx {
 // if it has no address, and lists those that there are.
 Hosts addresses_of_interface(const std::string& interface);
 
+// The name of that interface.
+std::string name_of_interface(const std::string& interface);
+
 // Whether `host` means this machine, as far as can be told: none if its name is not known here.
 std::optional<bool> is_this_machine(const std::string& host);
 

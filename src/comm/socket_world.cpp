@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/machine_limits.h"
 #include "comm/process_ledgers.h"
 #include "comm/rendezvous.h"
 #include "comm/socket_mesh.h"
@@ -62,6 +63,7 @@ class SocketWorld : public World {
  public:
   SocketWorld(const LaunchEnvironment& environment, const WorldOptions& options)
       : environment_(environment), ledgers_(std::make_shared<ProcessLedgers>(environment)) {
+    make_room_for_files(environment.size);
     TcpStore store(store_options(environment, options.timeout));
     mesh_ = std::make_shared<SocketMesh>(environment, store, options.timeout,
                                          [ledgers = ledgers_] { ledgers->note_first_failure(); });

@@ -29,7 +29,7 @@ TEST(MachineLimits, ProcessesAndFilesAreCountedToo) {
   EXPECT_THAT(lacks_room_for_processes(64, 64, machine)->what,
               HasSubstr("at least 3 threads each, but 100 processes and threads are allowed here"));
   EXPECT_THAT(lacks_room_for_processes(8, 8192, kMachine)->what,
-              HasSubstr("needs 8224 open files for a world of 8192, but 4096 are allowed here"));
+              HasSubstr("needs 16672 open files for a world of 8192, but 4096 are allowed here"));
 }
 
 TEST(MachineLimits, RanksAsThreadsAreWeighedWithTheirWeights) {
@@ -61,10 +61,10 @@ TEST(MachineLimits, TheLimitOfOpenFilesIsRaisedIfRanksNeedIt) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   limit = {.rlim_cur = 64, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  make_room_for_files(40, 40);
+  make_room_for_files(40);
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_EQ(limit.rlim_cur, 112u) << "two pipes a rank, and 32 more";
+  EXPECT_EQ(limit.rlim_cur, 368u) << "two connections a rank, 256 strangers, and 32 more";
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 
 #include "comm/byte_transport.h"
 #include "comm/cuda/nccl_watch.h"
+#include "comm/machine_limits.h"
+#include "comm/network.h"
 #include "comm/process_ledgers.h"
 #include "comm/rendezvous.h"
 #include "core/cuda/check.h"
@@ -242,13 +244,14 @@ void allow_shared_gpus(const LaunchEnvironment& environment) {
   const char* share = std::getenv("PHX_SHARE_GPU");
   if (share == nullptr || std::string(share) != "1") return;
   ::setenv("NCCL_HOSTID", str_cat("phalanx-rank-", environment.rank).c_str(), /*overwrite=*/1);
-  ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
 }
 
-// NCCL chooses its sockets' interface itself unless it is told. Addresses it does not take.
+// NCCL chooses its sockets' interface itself unless it is told: one machine keeps to itself. It
+// takes names of interfaces, not addresses, and reads a colon ("eth0:1") as the end of the name.
 void keep_to_interface(const LaunchEnvironment& environment) {
-  const std::string& name = environment.interface;
-  if (environment.one_machine || name.empty() || name.find_first_of(".:") != name.npos) return;
+  if (!environment.one_machine && environment.interface.empty()) return;
+  std::string name = environment.one_machine ? "lo" : name_of_interface(environment.interface);
+  name = name.substr(0, name.find(':'));
   ::setenv("NCCL_SOCKET_IFNAME", str_cat("=", name).c_str(), /*overwrite=*/0);
 }
 
@@ -259,11 +262,12 @@ class NcclWorld : public World {
         // A rank may see only the GPU that is its own: then that is number 0.
         gpu_(environment.local_rank % number_of_gpus()),
         ledgers_(std::make_shared<ProcessLedgers>(environment)) {
+    make_room_for_files(environment.size);
     allow_shared_gpus(environment);
     keep_to_interface(environment);
     PHX_CUDA_CHECK(cudaSetDevice(gpu_));
-    watch_ = std::make_shared<NcclWatch>(store_options(environment, options.timeout), gpu_,
-                                         ledgers_);
+    watch_ =
+        std::make_shared<NcclWatch>(store_options(environment, options.timeout), gpu_, ledgers_);
     barrier_place_ = std::make_shared<BarrierPlace>();
   }
   ~NcclWorld() override {
