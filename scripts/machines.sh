@@ -88,7 +88,10 @@ check() { # TEXT COMMAND ..: the command succeeds, or the case has failed
   fi
 }
 losses() { grep -oE '"(lm loss|grad norm)":[^,}]*' "$1"; }
-same_losses() { cmp -s <(losses "$work/alone") <(losses "$work/$1") && [ -s "$work/$1" ]; }
+same_losses() { # of a run that has some
+  losses "$work/alone" >"$work/losses-alone" && losses "$work/$1" >"$work/losses-here" &&
+    [ -s "$work/losses-alone" ] && cmp -s "$work/losses-alone" "$work/losses-here"
+}
 says() { grep -qE -- "$2" "$work/log$1"; } # MACHINE PATTERN
 no_longer_than() { [ $((SECONDS - begin)) -le "$1" ]; }
 

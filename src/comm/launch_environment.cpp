@@ -82,7 +82,7 @@ LaunchEnvironment from_torchrun(const Reader& read) {
   // reach says that all ranks are here.
   found.one_machine =
       local_size ? *local_size == found.size : is_loopback(read.text("MASTER_ADDR").value_or(""));
-  found.with_rank_zero = local_rank && *local_rank == found.rank;
+  found.with_rank_zero = found.rank == 0 || (local_rank && *local_rank == found.rank);
   found.numbered_in_turn = local_size.has_value();
   found.job = read.text("TORCHELASTIC_RUN_ID").value_or("");
   PHX_CHECK(found.size <= 1 || read.text("MASTER_ADDR"), "WORLD_SIZE=", found.size,
@@ -122,7 +122,8 @@ LaunchEnvironment from_srun(const Reader& read) {
   find_store(read, found, found.job, hosts ? first_host(*hosts) : "127.0.0.1");
   found.one_machine = found.local_size == found.size;
   // Of the ranks on a machine the lowest is local rank 0: only beside rank 0 are the two the same.
-  found.with_rank_zero = found.local_rank == found.rank && read.number("SLURM_LOCALID").has_value();
+  found.with_rank_zero = found.rank == 0 || (found.local_rank == found.rank &&
+                                             read.number("SLURM_LOCALID").has_value());
   found.numbered_in_turn = false;  // --distribution may say otherwise
   return found;
 }

@@ -163,6 +163,7 @@ Process start(std::vector<std::string> command, std::vector<std::string> variabl
     (void)!::write(2, kText, sizeof kText - 1);
     ::_exit(127);
   }
+  ::setpgid(process.id, process.id);  // whoever of the two comes first: a signal finds the group
   return process;
 }
 

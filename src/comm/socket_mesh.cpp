@@ -360,6 +360,8 @@ void SocketMesh::lose(int rank, const std::string& how) {
 
 // A machine that lost its power or its network says nothing: its silence does.
 void SocketMesh::lose_unanswered() {
+  if (milliseconds_until(next_look_) > 0) return;
+  next_look_ = deadline_in(kLookAtLinks);
   const std::chrono::seconds limit = silence_limit(timeout_);
   for (int r = 0; r < size_; ++r)
     if (!peers_[r].closed && is_unanswered(peers_[r].socket, limit))
@@ -430,7 +432,10 @@ void SocketMesh::leave() {
     }
     const bool failed = failure_.has_value();
     Deadline deadline = deadline_in(failed ? std::chrono::milliseconds(1000) : timeout_);
-    while (has_output() && milliseconds_until(deadline) > 0) progress(deadline);
+    while (has_output() && milliseconds_until(deadline) > 0) {
+      progress(std::min(deadline, deadline_in(kLookAtLinks)));
+      lose_unanswered();
+    }
     for (Peer& peer : peers_)
       if (!peer.closed) ::shutdown(peer.socket.get(), SHUT_WR);
     // Closing with unread bytes resets the connection, and the failure might not get through: wait

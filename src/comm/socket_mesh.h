@@ -119,7 +119,7 @@ class SocketMesh {
   void take_kept(const Channel& channel, int rank);
   bool fits(int rank, const Wanted& wanted, uint64_t sequence, size_t bytes);
   void lose(int rank, const std::string& how);
-  void lose_unanswered();
+  void lose_unanswered();  // looks once a second
   void note_failure(int rank, const std::string& why);
   void throw_if_failed() const;
   bool has_output() const;
@@ -144,6 +144,7 @@ class SocketMesh {
   std::optional<SizeMismatch> mismatch_;  // peer is a world rank here
   std::optional<Failure> failure_;
   bool failure_told_ = false;
+  Deadline next_look_;  // at links without an answer
   BufferPool pool_;
   std::thread helper_;
 };

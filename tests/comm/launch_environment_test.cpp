@@ -61,6 +61,10 @@ TEST(LaunchEnvironment, VariablesSetByHandMeanSeveralMachinesUnlessTheAddressIsL
   EXPECT_EQ(found->mesh_port, 30000);
   variables["LOCAL_RANK"] = "0";
   EXPECT_FALSE(read(variables)->with_rank_zero);
+  variables.erase("LOCAL_RANK");
+  EXPECT_FALSE(read(variables)->with_rank_zero);
+  variables["RANK"] = "0";
+  EXPECT_TRUE(read(variables)->with_rank_zero) << "rank 0 is beside itself";
   for (const char* here : {"localhost", "127.0.0.1", "::1"}) {
     variables["MASTER_ADDR"] = here;
     EXPECT_TRUE(read(variables)->one_machine) << here;
@@ -110,6 +114,9 @@ TEST(LaunchEnvironment, ReadsSlurm) {
   EXPECT_EQ(found->local_rank, 1);
   EXPECT_EQ(found->local_size, 8);
   EXPECT_EQ(found->store_host, "n012");
+  variables["SLURM_PROCID"] = "0";
+  variables.erase("SLURM_LOCALID");
+  EXPECT_TRUE(read(variables)->with_rank_zero);
   variables["SLURM_PROCID"] = "10";
   EXPECT_EQ(read(variables)->store_port, found->store_port) << "all ranks go to the same port";
   variables.erase("SLURM_STEP_ID");
