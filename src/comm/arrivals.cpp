@@ -16,6 +16,15 @@ using namespace handshake;
 
 namespace {
 
+constexpr int kAcceptsARound = 8;
+
+// A caller says nothing more before it has heard the verdict.
+bool has_hung_up(const FileHandle& socket) {
+  char byte;
+  const ssize_t got = ::recv(socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 // Small enough for the buffer of a fresh connection: it is sent whole, or there is no connection.
 template <class T>
 bool send_at_once(const FileHandle& socket, const T& message) {
@@ -41,7 +50,7 @@ Arrivals::~Arrivals() {
 std::optional<Arrivals::Arrival> Arrivals::next(Deadline deadline) {
   while (true) {
     // One at a time: the others stay where they are, in the system or among the strangers.
-    accept_all();
+    accept_some();
     for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
       const State state = listen_to(*stranger);
       if (state == State::waiting) {
@@ -78,22 +87,32 @@ std::vector<Arrivals::Arrival> Arrivals::look() {
   return arrivals;
 }
 
-void Arrivals::accept_all() {
+// A few at a time: a flood must not keep us from those who are here already. While all of them may
+// still stay, others wait in the system's queue.
+void Arrivals::accept_some() {
   if (milliseconds_until(rests_) > 0) return;
+  const auto rest = [&] { rests_ = deadline_in(std::chrono::milliseconds(100)); };
   for (const FileHandle& socket : listener_.sockets) {
-    // No more than there is room for: a flood must not keep us from those who are here.
-    for (size_t i = 0; i < limits_.strangers; ++i) {
+    for (int i = 0; i < kAcceptsARound; ++i) {
+      const bool full = strangers_.size() >= limits_.strangers;
+      const auto first = full ? first_to_go() : strangers_.end();
+      if (full && milliseconds_until(first->may_go) > 0) {
+        rest();
+        rests_ = std::min(rests_, first->may_go);
+        return;
+      }
       FileHandle caller = accept_from(socket);
       if (!caller.is_open()) {
         if (errno == EINTR || errno == ECONNABORTED) continue;  // the caller has gone again
         if (errno != EAGAIN) {
           // Out of descriptors, or of memory for connections.
-          make_room();
-          rests_ = deadline_in(std::chrono::milliseconds(100));
+          if (!strangers_.empty() && milliseconds_until(first_to_go()->may_go) == 0)
+            send_away(first_to_go());
+          rest();
         }
         break;
       }
-      if (strangers_.size() >= limits_.strangers) make_room();
+      if (full) send_away(first);
       welcome(std::move(caller));
     }
   }
@@ -102,6 +121,7 @@ void Arrivals::accept_all() {
 void Arrivals::welcome(FileHandle caller) {
   Stranger stranger{.arrival = {.socket = std::move(caller)},
                     .challenge = make_challenge(),
+                    .may_go = deadline_in(limits_.stay),
                     .leaves = deadline_in(limits_.patience)};
   try {
     stranger.arrival.address = peer_address(stranger.arrival.socket);
@@ -112,19 +132,21 @@ void Arrivals::welcome(FileHandle caller) {
     strangers_.push_back(std::move(stranger));
 }
 
-// The oldest of those who come from the address with the most strangers goes: a machine that
-// floods this one has to do with itself.
-void Arrivals::make_room() {
+// The oldest of those who come from the address with the most strangers: a machine that floods this
+// one has to do with itself. If several addresses have as many, the oldest of all.
+std::list<Arrivals::Stranger>::iterator Arrivals::first_to_go() {
   std::map<std::string, size_t> count;
-  for (const Stranger& stranger : strangers_) ++count[stranger.arrival.address];
-  const auto most = std::max_element(
-      count.begin(), count.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == count.end()) return;
-  const auto oldest = std::find_if(
-      strangers_.begin(), strangers_.end(),
-      [&](const Stranger& stranger) { return stranger.arrival.address == most->first; });
-  turn_away(*oldest, "was one of too many at once");
-  strangers_.erase(oldest);
+  size_t most = 0;
+  for (const Stranger& stranger : strangers_)
+    most = std::max(most, ++count[stranger.arrival.address]);
+  return std::find_if(strangers_.begin(), strangers_.end(), [&](const Stranger& stranger) {
+    return count[stranger.arrival.address] == most;
+  });
+}
+
+void Arrivals::send_away(std::list<Stranger>::iterator stranger) {
+  turn_away(*stranger, "was one of too many at once");
+  strangers_.erase(stranger);
 }
 
 Arrivals::State Arrivals::listen_to(Stranger& stranger) {
@@ -146,7 +168,7 @@ Arrivals::State Arrivals::listen_to(Stranger& stranger) {
   const bool sent = send_at_once(stranger.arrival.socket, verdict);
   if (verdict.accepted != 1)
     return turn_away(stranger, "does not know the job's key (PHX_JOB_KEY)");
-  if (!sent) return turn_away(stranger, "hung up");
+  if (!sent || has_hung_up(stranger.arrival.socket)) return turn_away(stranger, "hung up");
   stranger.arrival.rank = stranger.answer.rank;
   return State::known;
 }

@@ -67,7 +67,7 @@ void shake_hands(const FileHandle& socket, const Contact& contact, Deadline dead
   Challenge challenge;
   receive(challenge);
   if (challenge.magic != kMagic || challenge.version != Challenge{}.version)
-    throw_error(str_cat(who, " does not speak as this phalanx does",
+    throw_error(str_cat(who, " is not a phalanx store of this version",
                         "\n  hint: another program, or another version, may use the port; choose "
                         "a free one with --master-port, MASTER_PORT or PHX_STORE_PORT"));
   const Answer answer = answer_to(challenge, contact.key, contact.own_rank);
@@ -75,7 +75,7 @@ void shake_hands(const FileHandle& socket, const Contact& contact, Deadline dead
   Verdict verdict;
   receive(verdict);
   if (verdict.magic != kMagic || verdict.accepted != 1)
-    throw_error(
+    throw AnotherKey(
         str_cat(who, " has another job key than this rank",
                 "\n  hint: PHX_JOB_KEY must be the same on every machine; if it is, another "
                 "run uses the port: choose a free one with --master-port or MASTER_PORT"));
@@ -99,7 +99,7 @@ std::optional<std::string> try_to_shake_hands(const FileHandle& socket, const Co
 }  // namespace
 
 FileHandle call(const Contact& contact, Deadline deadline, const OnWait& on_wait) {
-  const Deadline name_deadline = std::min(deadline, deadline_in(kNameMayCome));
+  Deadline name_deadline = std::min(deadline, deadline_in(kNameMayCome));
   auto pause = std::chrono::milliseconds(5);
   while (true) {
     Reached reached = try_to_reach(contact.hosts, contact.port, deadline);
@@ -109,6 +109,8 @@ FileHandle call(const Contact& contact, Deadline deadline, const OnWait& on_wait
       if (!why) return std::move(reached.socket);
       reached.why = *why;
     }
+    // A name server may fail for a moment: only a name that stays unknown is wrong.
+    if (!reached.unknown_name) name_deadline = std::min(deadline, deadline_in(kNameMayCome));
     if (reached.unknown_name && milliseconds_until(name_deadline) == 0)
       throw_error(str_cat(contact.what, ": ", reached.why,
                           "\n  hint: --master-addr or MASTER_ADDR must be a name that this machine "

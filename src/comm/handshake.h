@@ -21,7 +21,7 @@ inline constexpr uint32_t kMagic = 0x50485833;
 
 struct Challenge {
   uint32_t magic = kMagic;
-  uint32_t version = 1;
+  uint32_t version = 2;
   Nonce nonce{};
 };
 struct Answer {
@@ -45,7 +45,8 @@ bool is_genuine(const Verdict& verdict, const Answer& answer, const Challenge& c
 
 }  // namespace handshake
 
-// Whom to call, and with which key. `what` is for messages: "rank 0's TCP store".
+// Whom to call, and with which key: one that only this listener has. `what` is for messages: "rank
+// 0's TCP store".
 struct Contact {
   std::string what;
   Hosts hosts;
@@ -54,10 +55,15 @@ struct Contact {
   int own_rank = 0;
 };
 
+// The other side is phalanx, but has another key.
+class AnotherKey : public Error {
+ public:
+  using Error::Error;
+};
+
 // Connects, and shakes hands. Tries again until the deadline while nobody answers, or the one who
-// does hangs up: `on_wait` hears every few milliseconds why. Throws Stalled after the deadline, and
-// Error if the other side has another key, is something else, or has a name that is still not known
-// after a minute.
+// does hangs up: `on_wait` hears every few milliseconds why. Throws Stalled after the deadline,
+// AnotherKey, and Error if the other side is something else, or its name is not known for a minute.
 using OnWait = std::function<void(const std::string& why)>;
 FileHandle call(const Contact& contact, Deadline deadline, const OnWait& on_wait = {});
 

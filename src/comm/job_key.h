@@ -16,6 +16,7 @@ class JobKey {
 
   // A key for one purpose; what it signs says nothing about another's.
   JobKey with(std::string_view purpose) const;
+  const std::string& secret() const { return secret_; }
   Digest code(std::string_view message) const { return hmac_sha256(secret_, message); }
 
  private:

@@ -6,6 +6,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/log.h"
 #include "comm/arrivals.h"
 #include "comm/byte_transport.h"
 #include "comm/network.h"
@@ -17,7 +18,13 @@ namespace phx {
 
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr auto kReportEvery = std::chrono::seconds(5);
+// The time-out counts from a rank's start. This much is left even if the last one came late.
+constexpr milliseconds kLeast = std::chrono::seconds(30);
+
+constexpr milliseconds kSlice = std::chrono::seconds(1);  // for which the store is kept busy
 
 // Whether a rank has failed meanwhile; looks into the store once a second.
 class FailureWatch {
@@ -57,6 +64,9 @@ struct Entry {
 
 std::string entry_name(int rank) { return str_cat("mesh/address/", rank); }
 
+// A call that ends at another rank than it was meant for is refused.
+JobKey key_of_listener(const JobKey& key, int rank) { return key.with(str_cat("rank ", rank)); }
+
 // Each rank listens, calls those below it, and at the same time waits for those above.
 class Connecting {
  public:
@@ -65,7 +75,7 @@ class Connecting {
       : environment_(environment),
         store_(store),
         timeout_(timeout),
-        deadline_(deadline_in(timeout)),
+        deadline_(std::max(store.deadline(), deadline_in(std::min(timeout, kLeast)))),
         rank_(environment.rank),
         size_(environment.size),
         connections_(environment.size) {}
@@ -73,8 +83,10 @@ class Connecting {
   std::vector<MeshConnection> run() {
     Listener listener = listen_and_publish();
     // The key of these connections is the job's with something that only this world's store knows.
-    const JobKey key = store_.key().with("mesh " + store_.get("mesh/token"));
-    Arrivals arrivals(std::move(listener), key, str_cat("rank ", rank_));
+    const JobKey key = store_.key().with("mesh " + look_up("mesh/token", 0));
+    Arrivals arrivals(std::move(listener), key_of_listener(key, rank_), str_cat("rank ", rank_),
+                      // All may call in one moment, from one address.
+                      Arrivals::Limits{.strangers = std::max<size_t>(256, size_t(size_))});
     auto above = std::async(std::launch::async, [&] { return wait_for_above(arrivals); });
     try {
       read_entries();
@@ -105,12 +117,28 @@ class Connecting {
     return listener;
   }
 
+  // What `rank` puts into the store once it listens. The store is free for others now and then.
+  std::string look_up(const std::string& name, int rank) {
+    while (true) {
+      try {
+        return store_.get(name, std::min(kSlice, milliseconds(milliseconds_until(deadline_))));
+      } catch (const Stalled&) {
+        if (milliseconds_until(deadline_) == 0)
+          throw_error(str_cat("rank ", rank,
+                              " has arrived, but does not say where it listens: rank ", rank_,
+                              " waited for ", seconds(), " s"));
+        look_up_report_.say(str_cat("rank ", rank_, " waits for rank ", rank,
+                                    ", which has arrived, to say where it listens"));
+      }
+    }
+  }
+
   void read_entries() {
     // Those above call; on several machines their names are for messages.
     entries_.resize(environment_.one_machine ? rank_ : size_);
     for (int r = 0; r < int(entries_.size()); ++r) {
       if (r == rank_) continue;
-      entries_[r] = Entry::read(store_.get(entry_name(r)));
+      entries_[r] = Entry::read(look_up(entry_name(r), r));
       if (entries_[r].hosts.empty()) entries_[r].hosts = {store_.address_of_rank_zero()};
       if (!environment_.one_machine)
         connections_[r].where =
@@ -131,9 +159,14 @@ class Connecting {
         connections_[r].socket = call({.what = who,
                                        .hosts = entries_[r].hosts,
                                        .port = entries_[r].port,
-                                       .key = key,
+                                       .key = key_of_listener(key, r),
                                        .own_rank = rank_},
                                       deadline_, on_wait);
+      } catch (const AnotherKey&) {
+        throw_error(str_cat("whoever answers at ", endpoint(entries_[r].hosts, entries_[r].port),
+                            " is not ", who, " of this run, though that is where it listens",
+                            "\n  hint: machines or containers may share the address; --interface "
+                            "and --mesh-port choose others"));
       } catch (const Stalled& stalled) {
         throw_error(str_cat("rank ", rank_, " cannot connect to ", who, " within ", seconds(),
                             " s: ", stalled.what(),
@@ -155,13 +188,18 @@ class Connecting {
     while (!missing.empty() && !stop_) {
       auto arrival = arrivals.next(std::min(deadline_, deadline_in(kLook)));
       if (arrival) {
-        if (arrival->rank <= rank_ || arrival->rank >= size_) continue;
+        if (arrival->rank <= rank_ || arrival->rank >= size_) {
+          log_warning(str_cat("rank ", rank_, " hung up on rank ", arrival->rank, " at ",
+                              arrival->address, ": only ranks above ", rank_, " and below ", size_,
+                              " call it"));
+          continue;
+        }
         // The latest counts: one that calls again had lost patience before it heard us.
         connections_[arrival->rank].socket = std::move(arrival->socket);
         std::erase(missing, arrival->rank);
       } else if (milliseconds_until(deadline_) == 0) {
-        return str_cat("of the ranks above ", rank_, " these did not connect within ", seconds(),
-                       " s: ", rank_list(missing));
+        return str_cat(rank_list(missing), " did not connect to rank ", rank_, " within ",
+                       seconds(), " s");
       } else if (const auto failure = watch.look()) {
         return *failure;
       } else {
@@ -180,6 +218,7 @@ class Connecting {
   const int rank_, size_;
   std::vector<MeshConnection> connections_;
   std::vector<Entry> entries_;
+  WaitReport look_up_report_{kReportEvery, timeout_};
   std::atomic<bool> stop_ = false;
 };
 

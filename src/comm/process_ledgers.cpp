@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "comm/machine_key.h"
 
 namespace phx {
 
@@ -20,13 +21,10 @@ constexpr const char* kFirstFailure = "first-failure";
 ProcessLedgers::ProcessLedgers(const LaunchEnvironment& environment) : environment_(environment) {
   if (const char* given = std::getenv("PHX_LEDGER_DIR"); given != nullptr && *given != '\0') {
     folder_ = given;
+    make_folder(folder_);
   } else {
-    const Path memory = "/dev/shm";
-    folder_ =
-        (std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
-        str_cat("phalanx-ledgers-", ::getuid(), "-", environment.store_port);
+    folder_ = private_folder(str_cat("phalanx-ledgers-", ::geteuid(), "-", environment.store_port));
   }
-  make_folder(folder_);
   if (environment.rank == 0) {  // of a run before this one
     std::error_code ignored;
     std::filesystem::remove(folder_ / kFirstFailure, ignored);

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/job_key.h"
+#include "comm/machine_key.h"
 #include "comm/network.h"
 
 namespace phx {
@@ -11,9 +12,13 @@ namespace {
 
 constexpr auto kReportEvery = std::chrono::seconds(5);
 
+// Ranks of one user on one machine need none: rank 0 makes one, and leaves it in a file.
+bool makes_key(const LaunchEnvironment& environment) {
+  return environment.one_machine && environment.job_key.empty();
+}
+
 JobKey key_of(const LaunchEnvironment& environment) {
-  if (environment.one_machine && environment.job_key.empty())
-    return JobKey(str_cat("one machine, port ", environment.store_port));  // keeps runs apart
+  if (makes_key(environment)) return environment.rank == 0 ? JobKey(make_job_key()) : JobKey();
   PHX_CHECK(!environment.job_key.empty(), "rank ", environment.rank, " of ", environment.size,
             ": ranks on several machines need PHX_JOB_KEY, a secret that all of them know, and it "
             "is not set",
@@ -42,7 +47,7 @@ void warn_of_another_master(const LaunchEnvironment& environment) {
   log_warning(str_cat("rank 0 runs on ", host_name(), ", but the master's address ",
                       environment.store_host,
                       " is not one of this machine's: the others will not find it here, unless the "
-                      "network leads them (is --node-rank right, and MASTER_ADDR?)"));
+                      "network forwards the address (is --node-rank right, and MASTER_ADDR?)"));
 }
 
 }  // namespace
@@ -70,6 +75,7 @@ TcpStoreOptions store_options(const LaunchEnvironment& environment,
           .size = environment.size,
           .timeout = timeout,
           .key = key_of(environment),
+          .key_file = makes_key(environment) ? machine_key_file(environment.store_port) : Path(),
           .listen_on = environment.rank == 0 ? addresses_to_listen_on(environment) : Hosts{},
           .one_machine = environment.one_machine,
           .ranks_a_machine = environment.numbered_in_turn ? environment.local_size : 0,

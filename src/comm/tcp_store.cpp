@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <thread>
 
 #include "comm/byte_transport.h"
-#include "comm/handshake.h"
+#include "comm/machine_key.h"
 #include "comm/network.h"
 #include "comm/tcp_store_server.h"
 #include "comm/wait_report.h"
@@ -29,25 +30,53 @@ double seconds_of(std::chrono::milliseconds time) {
 
 }  // namespace
 
-TcpStore::TcpStore(const TcpStoreOptions& options) : options_(options) {
+TcpStore::TcpStore(const TcpStoreOptions& options)
+    : options_(options), deadline_(deadline_in(options.timeout)) {
   PHX_CHECK(!options.hosts.empty() && !options.hosts.front().empty(),
             "the TCP store needs the address of rank 0's machine: set MASTER_ADDR");
   if (options_.rank == 0) server_ = std::make_unique<TcpStoreServer>(options_);
-  arrive();
-  wait_for_all();
+  WaitReport report(options_.report_every, options_.timeout);
+  arrive(report);
+  wait_for_all(report);
 }
 
-void TcpStore::arrive() {
-  WaitReport report(options_.report_every, options_.timeout);
+FileHandle TcpStore::call_rank_zero(const OnWait& on_wait) {
+  return call({.what = "rank 0's TCP store",
+               .hosts = options_.hosts,
+               .port = options_.port,
+               .key = options_.key.with(store_wire::kPurpose),
+               .own_rank = options_.rank},
+              deadline_, on_wait);
+}
+
+// Who reads what an earlier run left is refused, and reads again: rank 0 replaces it as it starts.
+FileHandle TcpStore::call_with_machine_key(const OnWait& on_wait) {
+  auto pause = std::chrono::milliseconds(5);
+  while (true) {
+    std::string why = str_cat("it has left no key in ", options_.key_file.string());
+    if (const auto secret = read_machine_key(options_.key_file)) {
+      options_.key = JobKey(*secret);
+      try {
+        return call_rank_zero(on_wait);
+      } catch (const AnotherKey&) {
+        why = str_cat("the one at ", endpoint(options_.hosts, options_.port),
+                      " has another key than ", options_.key_file.string());
+      }
+    }
+    if (milliseconds_until(deadline_) == 0) throw Stalled(why);
+    on_wait(why);
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(500));
+  }
+}
+
+void TcpStore::arrive(WaitReport& report) {
+  const auto on_wait = [&](const std::string& why) {
+    report.say(str_cat("rank ", options_.rank, " waits for rank 0: ", why));
+  };
+  const bool reads_key = options_.rank != 0 && !options_.key_file.empty();
   try {
-    socket_ = call({.what = "rank 0's TCP store",
-                    .hosts = options_.hosts,
-                    .port = options_.port,
-                    .key = options_.key.with(store_wire::kPurpose),
-                    .own_rank = options_.rank},
-                   deadline_in(options_.timeout), [&](const std::string& why) {
-                     report.say(str_cat("rank ", options_.rank, " waits for rank 0: ", why));
-                   });
+    socket_ = reads_key ? call_with_machine_key(on_wait) : call_rank_zero(on_wait);
   } catch (const Stalled& stalled) {
     throw_error(str_cat("rank ", options_.rank, " of ", options_.size, " found no rank 0 within ",
                         seconds_of(options_.timeout), " s: ", stalled.what(),
@@ -63,11 +92,9 @@ void TcpStore::arrive() {
             "MASTER_PORT or PHX_STORE_PORT");
 }
 
-void TcpStore::wait_for_all() {
-  WaitReport report(options_.report_every, options_.timeout);
-  const Deadline deadline = deadline_in(options_.timeout);
+void TcpStore::wait_for_all(WaitReport& report) {
   while (true) {
-    std::chrono::milliseconds slice(milliseconds_until(deadline));
+    std::chrono::milliseconds slice(milliseconds_until(deadline_));
     const bool last = report.every().count() == 0 || slice <= report.every();
     if (!last) slice = report.every();
     const Reply all = ask(store_wire::get, kArrived, "", slice);

@@ -9,12 +9,14 @@
 #include <optional>
 #include <string>
 
+#include "comm/handshake.h"
 #include "comm/job_key.h"
 #include "comm/socket.h"
 
 namespace phx {
 
 class TcpStoreServer;
+class WaitReport;
 
 struct TcpStoreOptions {
   Hosts hosts = {kLoopback};  // of rank 0, for this rank
@@ -23,6 +25,7 @@ struct TcpStoreOptions {
   int size = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   JobKey key;
+  Path key_file = {};  // if there is one: rank 0 leaves its key there, and the others read it
   Hosts listen_on = {kLoopback};  // rank 0: its own addresses; none: all of them
   // For messages.
   bool one_machine = true;
@@ -60,6 +63,7 @@ class TcpStore {
   std::string own_address() const { return phx::own_address(socket_); }
   std::string address_of_rank_zero() const { return peer_address(socket_); }
   const JobKey& key() const { return options_.key; }
+  Deadline deadline() const { return deadline_; }  // by which this rank wants all to be connected
 
  private:
   struct Reply {
@@ -68,10 +72,13 @@ class TcpStore {
   };
   Reply ask(uint8_t what, const std::string& key, const std::string& value,
             std::chrono::milliseconds timeout);
-  void arrive();
-  void wait_for_all();
+  void arrive(WaitReport& report);
+  FileHandle call_rank_zero(const OnWait& on_wait);
+  FileHandle call_with_machine_key(const OnWait& on_wait);
+  void wait_for_all(WaitReport& report);
 
   TcpStoreOptions options_;
+  const Deadline deadline_;
   std::unique_ptr<TcpStoreServer> server_;  // rank 0 only
   std::mutex mutex_;
   FileHandle socket_;

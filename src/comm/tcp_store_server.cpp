@@ -32,6 +32,7 @@ TcpStoreServer::TcpStoreServer(const TcpStoreOptions& options)
                 // All ranks may come in one moment, from one address.
                 Arrivals::Limits{.strangers = std::max<size_t>(256, size_t(options.size))}) {
   PHX_CHECK(wake_.is_open(), "eventfd failed: ", system_text(errno));
+  if (!options.key_file.empty()) key_file_.emplace(options.key_file, options.key.secret());
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -48,29 +49,53 @@ void TcpStoreServer::wait_for_goodbyes(Deadline deadline) {
 }
 
 void TcpStoreServer::serve() {
-  while (!stop_) {
-    std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
-    Deadline next = deadline_in(std::chrono::hours(1));
-    for (const Client& client : clients_) {
-      entries.push_back(
-          {client.socket.get(), short(POLLIN | (client.out.empty() ? 0 : POLLOUT)), 0});
-      if (!client.waits_for.empty()) next = std::min(next, client.until);
-    }
-    if (arrivals_) arrivals_->watch(entries, next);
-    if (::poll(entries.data(), entries.size(), milliseconds_until(next)) < 0 && errno != EINTR)
-      return;  // cannot happen with valid descriptors; the clients see a closed store
-    size_t at = 1;
-    for (Client& client : clients_) {
-      const short ready = entries[at++].revents;
-      if (ready & (POLLIN | POLLHUP | POLLERR)) read(client);
-      if (!client.closed && !client.out.empty()) write(client);
-    }
-    if (arrivals_)
-      for (Arrivals::Arrival& arrival : arrivals_->look()) take_in(std::move(arrival));
-    if (int(arrived_.size()) == size_) arrivals_.reset();  // nobody else has business here
-    answer_waiting();
-    clients_.remove_if([](const Client& client) { return client.closed; });
+  try {
+    while (!stop_) serve_once();
+  } catch (const std::exception& error) {
+    give_up(error.what());
   }
+}
+
+// All who wait are told, and all others find the store closed.
+void TcpStoreServer::give_up(const std::string& why) {
+  try {
+    key_file_.reset();
+    arrivals_.reset();
+    if (!table_.contains(kFailure)) put(kFailure, str_cat("rank 0's TCP store failed: ", why));
+    answer_waiting();
+  } catch (const std::exception&) {
+    // There is no memory left to say it with.
+  }
+  clients_.clear();
+  const std::lock_guard lock(mutex_);
+  others_ = 0;
+  changed_.notify_all();
+}
+
+void TcpStoreServer::serve_once() {
+  std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
+  Deadline next = deadline_in(std::chrono::hours(1));
+  for (const Client& client : clients_) {
+    entries.push_back({client.socket.get(), short(POLLIN | (client.out.empty() ? 0 : POLLOUT)), 0});
+    if (!client.waits_for.empty()) next = std::min(next, client.until);
+  }
+  if (arrivals_) arrivals_->watch(entries, next);
+  const int ready = ::poll(entries.data(), entries.size(), milliseconds_until(next));
+  PHX_CHECK(ready >= 0 || errno == EINTR, "poll failed: ", system_text(errno));
+  size_t at = 1;
+  for (Client& client : clients_) {
+    const short events = ready > 0 ? entries[at++].revents : 0;
+    if (events & (POLLIN | POLLHUP | POLLERR)) read(client);
+    if (!client.closed && !client.out.empty()) write(client);
+  }
+  if (arrivals_)
+    for (Arrivals::Arrival& arrival : arrivals_->look()) take_in(std::move(arrival));
+  if (int(arrived_.size()) == size_) {  // nobody else has business here
+    key_file_.reset();
+    arrivals_.reset();
+  }
+  answer_waiting();
+  clients_.remove_if([](const Client& client) { return client.closed; });
 }
 
 void TcpStoreServer::take_in(Arrivals::Arrival arrival) {
@@ -163,7 +188,10 @@ void TcpStoreServer::hello(Client& client, const std::string& value) {
     return reply(client, refused,
                  str_cat("it serves a world of ", size_, " ranks, and this is rank ", who[0],
                          " of ", who[1]));
-  if (who[0] < 0 || who[0] >= size_ || !arrived_.insert(who[0]).second)
+  if (who[0] < 0 || who[0] >= size_)
+    return reply(client, refused,
+                 str_cat("rank ", who[0], " is out of range: its ranks are 0 to ", size_ - 1));
+  if (!arrived_.insert(who[0]).second)
     return reply(client, refused, str_cat("a rank ", who[0], " is there already"));
   client.rank = who[0];
   if (client.rank != 0) {

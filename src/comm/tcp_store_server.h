@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/arrivals.h"
+#include "comm/machine_key.h"
 #include "comm/tcp_store.h"
 
 namespace phx {
@@ -61,6 +62,8 @@ class TcpStoreServer {
   };
 
   void serve();
+  void serve_once();
+  void give_up(const std::string& why);
   void take_in(Arrivals::Arrival arrival);
   void read(Client& client);
   void write(Client& client);
@@ -80,7 +83,8 @@ class TcpStoreServer {
   std::atomic<bool> stop_ = false;
 
   // The thread's own.
-  std::optional<Arrivals> arrivals_;  // until all are there
+  std::optional<Arrivals> arrivals_;        // until all are there
+  std::optional<MachineKeyFile> key_file_;  // as long: another run may have the port then
   std::list<Client> clients_;
   std::map<std::string, std::string> table_;
   std::set<int> arrived_;

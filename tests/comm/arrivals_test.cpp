@@ -1,7 +1,10 @@
 #include "comm/arrivals.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <random>
 #include <thread>
@@ -154,7 +157,7 @@ TEST(Arrivals, OneThatSaysNothingIsDroppedAfterAWhile) {
 }
 
 TEST(Arrivals, AFloodIsBoundedAndARankComesThroughAllTheSame) {
-  Arrivals arrivals(listen_on(0), kKey, "a test", {.patience = 60s, .strangers = 8});
+  Arrivals arrivals(listen_on(0), kKey, "a test", {.patience = 60s, .strangers = 8, .stay = 5ms});
   ::testing::internal::CaptureStdout();
   Host host(arrivals);
   std::vector<FileHandle> flood;
@@ -164,6 +167,58 @@ TEST(Arrivals, AFloodIsBoundedAndARankComesThroughAllTheSame) {
   const std::string log = ::testing::internal::GetCapturedStdout();
   EXPECT_THAT(log, HasSubstr("which was one of too many at once"));
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << "a line every few seconds: " << log;
+}
+
+// A rank that takes its time comes first, and then more than there is room for.
+TEST(Arrivals, AFloodLeavesEverybodyTheTimeToAnswer) {
+  Arrivals arrivals(listen_on(0), kKey, "a test", {.patience = 60s, .strangers = 4, .stay = 30s});
+  const FileHandle rank = stranger(arrivals.port());
+  EXPECT_FALSE(arrivals.next(deadline_in(20ms)));
+  std::vector<FileHandle> flood;
+  for (int i = 0; i < 40; ++i) flood.push_back(stranger(arrivals.port()));
+  EXPECT_FALSE(arrivals.next(deadline_in(50ms)));
+  say(rank, bytes_of(answer_to(challenge_of(rank), kKey, 5)));
+  const auto arrival = arrivals.next(deadline_in(10s));
+  ASSERT_TRUE(arrival);
+  EXPECT_EQ(arrival->rank, 5);
+}
+
+FileHandle stranger_from(const char* address, int port) {
+  FileHandle socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in from{.sin_family = AF_INET}, to{.sin_family = AF_INET, .sin_port = htons(port)};
+  ::inet_pton(AF_INET, address, &from.sin_addr);
+  ::inet_pton(AF_INET, kLoopback.c_str(), &to.sin_addr);
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&from), sizeof from), 0);
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  set_nonblocking(socket);
+  return socket;
+}
+
+TEST(Arrivals, OfAddressesWithAsManyStrangersTheOldestOneGoes) {
+  Arrivals arrivals(listen_on(0), kKey, "a test", {.patience = 60s, .strangers = 2, .stay = 1ms});
+  const FileHandle oldest = stranger_from("127.0.0.9", arrivals.port());
+  EXPECT_FALSE(arrivals.next(deadline_in(20ms)));
+  const FileHandle rank = stranger_from("127.0.0.1", arrivals.port());
+  EXPECT_FALSE(arrivals.next(deadline_in(20ms)));
+  ::testing::internal::CaptureStdout();
+  const FileHandle newest = stranger_from("127.0.0.5", arrivals.port());
+  EXPECT_FALSE(arrivals.next(deadline_in(20ms)));
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("from 127.0.0.9, which was one of too many at once"));
+  say(rank, bytes_of(answer_to(challenge_of(rank), kKey, 5)));
+  EXPECT_TRUE(arrivals.next(deadline_in(10s)));
+}
+
+TEST(Arrivals, OneThatAnswersAndHangsUpHasNotCome) {
+  Arrivals arrivals(listen_on(0), kKey, "a test");
+  {
+    const FileHandle hasty = stranger(arrivals.port());
+    EXPECT_FALSE(arrivals.next(deadline_in(20ms)));
+    say(hasty, bytes_of(answer_to(challenge_of(hasty), kKey, 5)));
+  }
+  ::testing::internal::CaptureStdout();
+  EXPECT_FALSE(arrivals.next(deadline_in(50ms)));
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("which hung up"));
 }
 
 TEST(Arrivals, RandomBytesChangeNothing) {
@@ -196,7 +251,7 @@ TEST(Arrivals, SomethingElseOnThePortIsSaid) {
     say(accept_from(listener.sockets[0]), as_bytes(text));
   });
   EXPECT_THAT(error_of([&] { call(contact(listener.port), deadline_in(10s)); }),
-              HasSubstr("does not speak as this phalanx does"));
+              HasSubstr("is not a phalanx store of this version"));
   other.join();
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "comm/machine_key.h"
 #include "comm/network.h"
 #include "comm/rank_list.h"
 #include "support/gradients.h"
@@ -29,11 +30,16 @@ LaunchEnvironment second_machine() {
 }
 
 TEST(Rendezvous, OneMachineKeepsToItself) {
-  const LaunchEnvironment here{.rank = 1, .size = 2, .store_host = "node0", .interface = "eth7"};
+  LaunchEnvironment here{.rank = 1, .size = 2, .store_host = "node0", .interface = "eth7"};
   EXPECT_EQ(addresses_to_listen_on(here), Hosts{"127.0.0.1"});
   const TcpStoreOptions options = store_options(here, 1min);
   EXPECT_EQ(options.hosts, Hosts{"127.0.0.1"}) << "whatever its own name means";
-  EXPECT_NE(options.key.code(""), JobKey().code("")) << "no key is needed, but runs differ";
+  EXPECT_EQ(options.key_file, machine_key_file(here.store_port)) << "no key is needed";
+  here.rank = 0;
+  EXPECT_EQ(job_key_problem(store_options(here, 1min).key.secret()), "") << "rank 0 makes one";
+  EXPECT_NE(store_options(here, 1min).key.secret(), store_options(here, 1min).key.secret());
+  here.job_key = "0123456789abcdef";
+  EXPECT_EQ(store_options(here, 1min).key_file, Path()) << "one that was given is not written down";
 }
 
 TEST(Rendezvous, AnotherMachineCallsMasterAddrAndListensEverywhere) {
@@ -86,6 +92,8 @@ TEST(JobKey, IsMadeOfRandomDigits) {
 TEST(Network, AnInterfaceIsNamedOrGivenByAddress) {
   EXPECT_EQ(addresses_of_interface("lo").at(0), "127.0.0.1");
   EXPECT_EQ(addresses_of_interface("127.0.0.1"), Hosts{"127.0.0.1"});
+  EXPECT_EQ(name_of_interface("lo"), "lo");
+  EXPECT_EQ(name_of_interface("127.0.0.1"), "lo");
   EXPECT_THAT(error_of([] { addresses_of_interface("eth99"); }),
               AllOf(HasSubstr("this machine has no network interface 'eth99'"),
                     HasSubstr("takes one of: "), HasSubstr("lo (127.0.0.1)")));

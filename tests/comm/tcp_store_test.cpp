@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <functional>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -115,6 +117,38 @@ TEST(TcpStore, RefusesARankOfAnotherWorld) {
   EXPECT_NE(error.find("it serves a world of 2 ranks, and this is rank 1 of 3"), std::string::npos)
       << error;
   zero.join();
+}
+
+TEST(TcpStore, ARankThatIsOutOfRangeIsToldSo) {
+  const int port = listen_on(0).port;
+  std::thread zero([&] {
+    (void)error_of([&] { TcpStore({.port = port, .rank = 0, .size = 2, .timeout = 300ms}); });
+  });
+  EXPECT_THAT(error_of([&] { TcpStore({.port = port, .rank = 5, .size = 2, .timeout = 5s}); }),
+              HasSubstr("rank 5 is out of range: its ranks are 0 to 1"));
+  zero.join();
+}
+
+// poll() refuses more descriptors than a process may have.
+TEST(TcpStore, WhatGoesWrongInTheServerIsToldToAll) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::promise<void> told;
+  run_stores(2, [&](int rank, TcpStore& store) {
+    if (rank == 0) {
+      store.set("here", "");
+      told.get_future().wait();
+      return;
+    }
+    store.get("here");
+    std::this_thread::sleep_for(100ms);  // the server sleeps
+    const rlimit one{.rlim_cur = 1, .rlim_max = before.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &one), 0);
+    EXPECT_EQ(error_of([&] { store.get("never"); }),
+              "rank 0's TCP store failed: poll failed: Invalid argument");
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    told.set_value();
+  });
 }
 
 TEST(TcpStore, SaysWhoIsMissingWhileItWaits) {
