@@ -80,6 +80,7 @@ FIXTURES = {
     "gpt2_pp2_dp": (2, TINY_GPT2 + " --num-layers 2", f"{DP} {PP2}"),
     "gpt2_full": (1, TINY_GPT2, FULL),
     "llama_bf16_plain": (1, TINY_LLAMA + " --bf16", ""),
+    "gpt2_bf16_dp": (1, TINY_GPT2 + " --bf16", DP),
 }
 
 

@@ -190,10 +190,18 @@ class Case:
                     losses[entry["iteration"]] = entry["lm loss"]
         path = os.path.join(self.folder, "check_weights.log")
         with open(path, "w") as file:  # exit code 1 where they differ at all
-            subprocess.run([self.options.phalanx, "convert", "check", "--megatron", self.checkpoints, "--native", out,
-                            "--tensors-only"] + rows, stdout=file, stderr=subprocess.STDOUT)
+            done = subprocess.run([self.options.phalanx, "convert", "check", "--megatron", self.checkpoints, "--native", out,
+                                   "--tensors-only"] + rows, stdout=file, stderr=subprocess.STDOUT)
         with open(path) as file:
-            found = re.findall(r"^(\S+) differs: .*by up to (\S+)$", file.read(), re.MULTILINE)
+            text = file.read()
+        compared = re.search(r"^tensors: \d+ of (\d+) are equal", text, re.MULTILINE)
+        if done.returncode not in (0, 1) or compared is None or int(compared.group(1)) == 0:
+            raise SystemExit(f"{self.name}: convert check did not compare the weights (exit code {done.returncode}); see {path}")
+        # A tensor that one side lacks, or has in another shape, has no difference of numbers.
+        strange = re.findall(r"^\S+ differs: (?!\d+ of \d+ elements).*$", text, re.MULTILINE)
+        if strange:
+            raise SystemExit(f"{self.name}: {strange[0]}")
+        found = re.findall(r"^(\S+) differs: .*by up to (\S+)$", text, re.MULTILINE)
         # The largest come first. Attention does not depend on the bias of k: its gradient is rounding, which Adam blows up.
         of = lambda is_bias: max([float(x) for name, x in found if name.endswith("linear_qkv.bias") == is_bias], default=0)
         return losses, of(False), of(True)
@@ -202,9 +210,14 @@ class Case:
         logits = self.logits_difference(self.train())
         ours, weights, bias = self.go_on()
         theirs = self.losses()
-        loss = max(abs(ours[i] - theirs[i]) / abs(theirs[i]) for i in range(6, 16) if i in theirs)
-        scales = self.loss_scales(os.path.join(self.folder, "phalanx.log"))
-        same_scales = scales.items() <= self.loss_scales(self.log).items()
+        compared = [i for i in range(6, 16) if i in theirs]
+        if not compared:
+            raise SystemExit(f"{self.name}: {self.log} has no losses of iterations 6 to 15")
+        loss = max(abs(ours[i] - theirs[i]) / abs(theirs[i]) for i in compared)
+        scales, their_scales = self.loss_scales(os.path.join(self.folder, "phalanx.log")), self.loss_scales(self.log)
+        # A run without one may print none.
+        expected = {str(i) for i in range(6, 16)} if "--fp16" in self.flags else set()
+        same_scales = expected <= scales.keys() and scales.items() <= their_scales.items()
         exact = not re.search("--bf16|--fp16", self.flags)
         good = logits <= 1e-6 and same_scales and (not exact or (loss <= 1e-6 and weights <= 1e-6))
         print(f"{self.name:20} logits {logits:8.1e}   losses of 10 steps {loss:8.1e} (relative)   weights {weights:8.1e}   "

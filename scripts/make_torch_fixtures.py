@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 LAYERS, HIDDEN, HEADS, GROUPS, HEAD, FFN, VOCAB, EXPERTS = 2, 8, 4, 2, 2, 6, 24, 2
 RANKS = 2
+MASTERS = "optimizer.state.param."
 
 
 def values(name, shape, dtype=torch.float32):
@@ -33,6 +34,11 @@ def values(name, shape, dtype=torch.float32):
         count *= dim
     index = torch.arange(count)
     return (((index * 7 + 3 * len(name)) % 251) - 125).to(dtype).reshape(shape)
+
+
+def masters(name, shape):
+    """fp32 numbers that bf16 rounds to the weights of that name."""
+    return values(name, shape) * (1 + 2**-10)
 
 
 # Our names, their global shapes, and the axis that tensor-parallel ranks cut.
@@ -96,7 +102,7 @@ def sharded_state(rank, tensors, stacked, prefixes):
     for prefix, dtype in prefixes:
         for name, shape, axis in tensors:
             key, index = key_and_index(name, stacked)
-            whole = values(prefix + name, shape, dtype)
+            whole = masters(name, shape) if prefix == MASTERS else values(prefix + name, shape, dtype)
             lead, extents = [i for i, _ in index], [n for _, n in index]
             sizes[prefix + key] = extents + list(shape)
             entry = shards.setdefault(prefix + key, [])
@@ -141,7 +147,7 @@ def save_dist(rank, folder, new_generation):
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
     if new_generation:  # layers alike and stacked, optimizer state, replicated state as an object
         prefixes = [("", torch.bfloat16), ("optimizer.state.exp_avg.", torch.float32),
-                    ("optimizer.state.exp_avg_sq.", torch.float32), ("optimizer.state.param.", torch.float32)]
+                    ("optimizer.state.exp_avg_sq.", torch.float32), (MASTERS, torch.float32)]
         state = sharded_state(rank, list(model_tensors()), True, prefixes)
         state["common_state/shard_0_1"] = common_state()
         state["rng_state/shard_0.0_1.2"] = [{"torch_rng_state": torch.zeros(4, dtype=torch.uint8)}]

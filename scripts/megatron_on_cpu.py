@@ -244,7 +244,7 @@ def stand_in_for_apex_norm():
 
 def stand_in_for_apex_adam():
     """Adam that keeps its step in the groups of parameters, as Apex's and Transformer Engine's do: Megatron loads the
-    distributed optimizer's state only with these."""
+    distributed optimizer's state only with these. It is written here, by the formula of both; theirs need CUDA."""
     import torch
     import megatron.core.optimizer
     import megatron.core.optimizer.distrib_optimizer
@@ -258,6 +258,8 @@ def stand_in_for_apex_adam():
         @torch.no_grad()
         def step(self, closure=None):
             for group in self.param_groups:
+                if not group["params"]:  # of another pipeline stage: it counts no steps there either
+                    continue
                 group["step"] = group.get("step", 0) + 1
                 beta1, beta2 = group["betas"]
                 correction1, correction2 = 1 - beta1 ** group["step"], 1 - beta2 ** group["step"]

@@ -76,7 +76,8 @@ Side open_side(const CheckOptions& options) {
     return {"Hugging Face", hf.config.model, hf.tensors};
   }
   const auto step = options.native.empty() ? options.step : std::nullopt;
-  const MegatronModel megatron(options.megatron, step, options.vocab_size.value_or(0));
+  const MegatronModel megatron(options.megatron, step, options.vocab_size.value_or(0),
+                               MegatronParts::weights);
   PretrainOptions run = PretrainOptions::from_json(json_text(megatron.options()));
   run.model.resolve();
   return {"Megatron", run.model, megatron.weights};

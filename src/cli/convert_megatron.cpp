@@ -98,7 +98,9 @@ int run_import_megatron(std::span<const std::string> args) {
       "phalanx convert import --megatron checkpoints/megatron --native checkpoints/native"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
-  const MegatronModel megatron(options.megatron, options.step, options.vocab_size.value_or(0));
+  const MegatronModel megatron(
+      options.megatron, options.step, options.vocab_size.value_or(0),
+      options.weights_only ? MegatronParts::weights : MegatronParts::weights_and_optimizer);
   check_holds_no_checkpoint("--native", options.native);
   const std::optional<RunState> state = megatron_run_state(megatron.common_json);
   // A folder without any state is a model; one whose state cannot be read would lose it unseen.
@@ -108,7 +110,8 @@ int run_import_megatron(std::span<const std::string> args) {
   PHX_CHECK(!wanted || state, megatron.path.string(),
             " does not say its iteration and how many samples it took, so that a run cannot go on "
             "from it\n  hint: --weights-only leaves optimizer state behind");
-  const bool resumable = megatron.has_optimizer && state && !options.weights_only;
+  const bool resumable = megatron.has_optimizer && state;
+  if (resumable) check_counters(megatron);
   const TensorSource& source = resumable ? *megatron.tensors : *megatron.weights;
   CheckpointInfo info = megatron_info(megatron);
   info["options"] = imported_options(megatron).to_json();
@@ -150,6 +153,11 @@ int run_export_torch_dist(std::span<const std::string> args) {
   const TransformerConfig model = PretrainOptions::from_json(checkpoint->info("options")).model;
   const int64_t rows =
       options.padded_vocab_size.value_or(model.padded_vocab_size.value_or(model.padded_vocab()));
+  const auto embedding = checkpoint->tensors().find("embedding.word_embeddings.weight");
+  const int64_t tokens =
+      embedding != checkpoint->tensors().end() ? embedding->second.shape.at(0) : 0;
+  PHX_CHECK(rows >= tokens, "--padded-vocab-size ", rows, " is less than the vocabulary of ",
+            tokens, " tokens\n  hint: give ", tokens, " or more");
   const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
   const Path temporary(folder.string() + ".tmp");  // of a conversion that was stopped: written anew
   remove_tree(temporary);

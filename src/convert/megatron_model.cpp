@@ -43,27 +43,37 @@ bool is_megatron_folder(const Path& folder, std::optional<int64_t> step) {
   return torch_checkpoint_kind(folder, step).kind != TorchKind::none;
 }
 
-MegatronModel::MegatronModel(const Path& folder, std::optional<int64_t> step, int64_t vocab_size) {
+MegatronModel::MegatronModel(const Path& folder, std::optional<int64_t> step, int64_t vocab_size,
+                             MegatronParts parts) {
   path = torch_checkpoint_kind(folder, step).path;
-  OpenedTorchCheckpoint opened = open_torch_checkpoint(folder, {}, step);
-  kind = name(opened.kind);
-  common_json = std::move(opened.common_json);
-  vocab_size_ = unpadded_vocabulary(vocab_size, parse_json(common_json));
-  if (vocab_size_ > 0) opened = open_torch_checkpoint(folder, {.vocab_size = vocab_size_}, step);
   release = path.filename() == "release";
+  OpenedTorchCheckpoint opened = open_torch_checkpoint(folder, {.optimizer = false}, step);
+  kind = name(opened.kind);
+  common_json = opened.common_json;
+  vocab_size_ = unpadded_vocabulary(vocab_size, parse_json(common_json));
+  const bool optimizer = parts == MegatronParts::weights_and_optimizer && !release;
+  if (vocab_size_ > 0 || optimizer)
+    opened =
+        open_torch_checkpoint(folder, {.vocab_size = vocab_size_, .optimizer = optimizer}, step);
   optimizer_saved = opened.optimizer_saved;
-  tensors = std::make_shared<SplitMasters>(std::move(opened.source));
-  weights = std::make_shared<RenamedSource>(tensors, [](const std::string& name) {
+  const std::shared_ptr<const TensorSource> source = std::move(opened.source);
+  weights = std::make_shared<RenamedSource>(source, [](const std::string& name) {
     return name.starts_with(kOptimizer) ? std::nullopt : std::optional(name);
   });
-  const std::string missing = missing_state(*tensors);
-  has_optimizer = missing.empty();
-  if (has_optimizer) return;
   tensors = weights;
-  why_no_optimizer =
-      !opened.why_no_optimizer.empty()
-          ? opened.why_no_optimizer
-          : str_cat(path.native(), " holds no optimizer state: there is no ", missing);
+  if (!optimizer) return;
+  const auto split = std::make_shared<SplitMasters>(source);
+  const std::string missing = missing_state(*split);
+  has_optimizer = missing.empty();
+  if (has_optimizer)
+    tensors = split;
+  else if (!opened.why_no_optimizer.empty())
+    why_no_optimizer = opened.why_no_optimizer;
+  else
+    why_no_optimizer = str_cat(
+        path.native(),
+        optimizer_saved ? ": optimizer state is incomplete: " : " holds no optimizer state: ",
+        missing, " is missing");
 }
 
 Json MegatronModel::options() const {

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The value at a path of keys; null where one of them is missing. A number leads into a list.
+// The value at a path of keys; null where one of them is missing. Of a list it is the first.
 Json at_path(Json value, std::initializer_list<const char*> path) {
   for (const char* key : path) {
     if (value.is_array())
@@ -30,7 +30,38 @@ int64_t integer_or(const Json& value, int64_t otherwise) {
   return otherwise;
 }
 
+// Adam's count of steps; null where there is none. A group of parameters that another pipeline
+// stage has may not count them.
+Json adam_step(const Json& common) {
+  const Json outer = at_path(common, {"optimizer"}), inner = at_path(outer, {"optimizer"});
+  for (const Json& optimizer : {inner, outer}) {
+    const Json groups = at_path(optimizer, {"param_groups"});
+    if (groups.is_array())
+      for (const Json& group : groups)
+        if (const Json step = at_path(group, {"step"}); step.is_number()) return step;
+  }
+  // Without the distributed optimizer it stands beside the groups.
+  for (const Json& optimizer : {inner, outer})
+    if (const Json step = at_path(optimizer, {"state", "common_step"}); step.is_number())
+      return step;
+  return {};
+}
+
+Json scheduled_samples(const Json& common) {
+  return at_path(common, {"opt_param_scheduler", "num_steps"});
+}
+
 }  // namespace
+
+void check_counters(const MegatronModel& model) {
+  const Json common = parse_json(model.common_json);
+  const char* missing = !adam_step(common).is_number()           ? "Adam's count of steps"
+                        : !scheduled_samples(common).is_number() ? "the position of its schedules"
+                                                                 : nullptr;
+  PHX_CHECK(missing == nullptr, model.path.native(), " does not say ", missing,
+            ", so that a run cannot go on with its optimizer state\n  hint: --no-load-optim (of "
+            "convert import: --weights-only) leaves optimizer state behind");
+}
 
 std::optional<RunState> megatron_run_state(const std::string& common_json) {
   const Json common = parse_json(common_json);
@@ -42,23 +73,15 @@ std::optional<RunState> megatron_run_state(const std::string& common_json) {
   state.consumed_samples = samples.get<int64_t>();
   state.consumed_valid_samples = integer_or(at_path(common, {"args", "consumed_valid_samples"}), 0);
   // Megatron's schedules count samples too.
-  state.scheduled_samples =
-      integer_or(at_path(common, {"opt_param_scheduler", "num_steps"}), state.consumed_samples);
-  Json step;
-  const auto look = [&](std::initializer_list<const char*> path) {
-    if (!step.is_number()) step = at_path(common, path);
-  };
-  look({"optimizer", "optimizer", "param_groups", "first", "step"});
-  look({"optimizer", "param_groups", "first", "step"});
-  // Without the distributed optimizer it stands beside the groups.
-  look({"optimizer", "optimizer", "state", "common_step"});
-  look({"optimizer", "state", "common_step"});
-  state.updates = integer_or(step, state.iteration);
+  state.scheduled_samples = integer_or(scheduled_samples(common), state.consumed_samples);
+  state.updates = integer_or(adam_step(common), 0);
   const Json scaler = at_path(common, {"optimizer", "grad_scaler"});
   if (at_path(scaler, {"scale"}).is_number()) {
+    const int64_t hysteresis =
+        integer_or(at_path(common, {"args", "hysteresis"}), OptimizerConfig().hysteresis);
     state.scaler = {at_path(scaler, {"scale"}).get<double>(),
                     integer_or(at_path(scaler, {"growth_tracker"}), 0),
-                    integer_or(at_path(scaler, {"hysteresis_tracker"}), 0)};
+                    integer_or(at_path(scaler, {"hysteresis_tracker"}), hysteresis)};
   }
   return state;
 }

@@ -11,8 +11,13 @@
 
 namespace phx {
 
-// Nothing if the state does not say the iteration and the samples that it took.
+// Nothing if the state does not say the iteration and the samples that it took. Without Adam's step
+// its `updates` are 0, without the scheduler's position it is that of the samples.
 std::optional<RunState> megatron_run_state(const std::string& common_json);
+
+// An error if the state lacks Adam's step or the position of the schedules, without which a run
+// cannot go on with the optimizer's state.
+void check_counters(const MegatronModel& model);
 
 // The options of the run as in options.json, as far as ours have them: the model, batches, length,
 // learning rate, weight decay, Adam. What Megatron fills in by itself (a decay as long as the run)

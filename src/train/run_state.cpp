@@ -407,7 +407,10 @@ Loaded load_megatron(Session& session, const Found& found) {
   const TrainConfig& train = session.config.train;
   const std::optional<int64_t> step =
       found.folder == Path(train.load) ? train.ckpt_step : std::nullopt;
-  const MegatronModel megatron(found.folder, step, session.config.model.vocab_size.value_or(0));
+  const bool wanted = !found.finetune && train.load_optim && !train.skip_train;
+  const MegatronModel megatron(
+      found.folder, step, session.config.model.vocab_size.value_or(0),
+      wanted ? MegatronParts::weights_and_optimizer : MegatronParts::weights);
   const bool finetune = found.finetune || megatron.release;
   const SavedRun saved{megatron.path.string(), megatron_info(megatron)};
   compare_options(saved, session.config, finetune);
@@ -420,10 +423,11 @@ Loaded load_megatron(Session& session, const Found& found) {
         " does not say its iteration and how many samples it took, so that a run cannot go on "
         "from it\n  hint: --finetune takes its weights and begins at iteration 0");
   }
-  const bool optimizer = !finetune && train.load_optim && !train.skip_train;
+  const bool optimizer = wanted && !finetune;
   PHX_CHECK(!optimizer || megatron.has_optimizer, megatron.why_no_optimizer,
             "\n  hint: --no-load-optim goes on without Adam's state, --finetune takes the weights "
             "alone and begins at iteration 0");
+  if (optimizer) check_counters(megatron);
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config.model, states);
   loaded.report = load_parameters(optimizer ? *megatron.tensors : *megatron.weights, session.store,
@@ -493,7 +497,7 @@ std::string hf_options(const Path& folder) {
 std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration) {
   if (is_hf_folder(folder)) return hf_options(folder);
   if (is_megatron_folder(folder, iteration))
-    return json_text(MegatronModel(folder, iteration).options());
+    return json_text(MegatronModel(folder, iteration, 0, MegatronParts::weights).options());
   if (!iteration) iteration = latest_checkpoint(folder);
   PHX_CHECK(iteration, folder.string(), " holds no checkpoint");
   return NativeCheckpoint(find_checkpoint(folder, *iteration)).info("options");

@@ -29,9 +29,15 @@ void add(TensorsInMemory& source, const std::string& name, DType dtype,
 // Numbers that bf16 cannot hold.
 const std::vector<float> kMasters = {1.0000123f, -3.14159265f, 1e-20f, 7.7777777e8f};
 
+std::vector<bf16> rounded(const std::vector<float>& masters) {
+  std::vector<bf16> weights;
+  for (const float master : masters) weights.emplace_back(master);
+  return weights;
+}
+
 TEST(JoinedMasters, AreWhatWasSplit) {
   auto whole = std::make_shared<TensorsInMemory>();
-  add(*whole, "w", DType::bf16, std::vector<bf16>(4));
+  add(*whole, "w", DType::bf16, rounded(kMasters));
   add(*whole, "optimizer.master.w", DType::f32, kMasters);
   const JoinedMasters joined(std::make_shared<SplitMasters>(whole));
   EXPECT_EQ(joined.tensors().at("w").dtype, DType::bf16);
@@ -46,8 +52,9 @@ TEST(JoinedMasters, AreWhatWasSplit) {
 // 1 + 2^-8 lies in the middle of two bf16; PyTorch takes the even one, our runs the other.
 TEST(JoinedMasters, WeightsAreRoundedAsPyTorchDoes) {
   auto whole = std::make_shared<TensorsInMemory>();
-  add(*whole, "w", DType::bf16, std::vector<bf16>(4));
-  add(*whole, "optimizer.master.w", DType::f32, std::vector<float>{1.00390625f, 1.f, 3.f, 1e-3f});
+  const std::vector<float> masters = {1.00390625f, 1.f, 3.f, 1e-3f};
+  add(*whole, "w", DType::bf16, rounded(masters));
+  add(*whole, "optimizer.master.w", DType::f32, masters);
   const auto split = std::make_shared<SplitMasters>(whole);
   EXPECT_EQ(read_numbers(*split, "w")[0], 1.0078125);
   const JoinedMasters joined(split);

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
+#include "checkpoint/torch/master_fit.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/split_masters.h"
 #include "checkpoint/torch/torch_dist_writer.h"
@@ -60,13 +64,17 @@ TEST(TorchDist, ReshardableOptimizerStateHasOurNames) {
   const TorchDistCheckpoint checkpoint(torch_fixture("torch_dist"));
   const std::pair<const char*, const char*> states[] = {
       {"optimizer.exp_avg.", "optimizer.state.exp_avg."},
-      {"optimizer.exp_avg_sq.", "optimizer.state.exp_avg_sq."},
-      {"optimizer.master.", "optimizer.state.param."}};
+      {"optimizer.exp_avg_sq.", "optimizer.state.exp_avg_sq."}};
   for (const auto& [ours, theirs] : states) {
     for (const std::string& name : model_names(2, 2)) {
       EXPECT_EQ(checkpoint.tensors().at(ours + name).dtype, DType::f32);
       expect_fixture(checkpoint, ours + name, theirs + name);
     }
+  }
+  for (const std::string& name : model_names(2, 2)) {
+    const auto masters = read_numbers(checkpoint, "optimizer.master." + name);
+    for (size_t i = 0; i < masters.size(); ++i)
+      ASSERT_EQ(masters[i], fixture_master(name, int64_t(i))) << name << " at " << i;
   }
 }
 
@@ -117,34 +125,43 @@ TEST(TorchDist, BothGenerationsSayTheRunsArguments) {
   }
 }
 
-// Numbers with all 24 bits in use, half of them f32 weights and half bf16.
+// Numbers with all 24 bits in use, beside weights of every type. `scale`: of the weights, whose
+// masters stay.
 class Masters : public TensorSource {
  public:
+  explicit Masters(float scale = 1) : scale_(scale) {}
   static float value(int64_t i) { return 1.0f + float(i) * 0x1p-23f * 777.0f; }
   const std::map<std::string, TensorInfo>& tensors() const override { return infos_; }
   void read(const std::string& name, const Box& box, std::span<std::byte> out) const override {
-    EXPECT_TRUE(name.starts_with("optimizer.")) << "bf16 weights come from the masters";
-    for (int64_t i = 0; i < box.size[0] * box.size[1]; ++i) {
-      const float number =
-          value((box.begin[0] + i / box.size[1]) * 100 + box.begin[1] + i % box.size[1]);
-      std::memcpy(out.data() + i * 4, &number, 4);
-    }
+    const DType dtype = infos_.at(name).dtype;
+    const float scale = name.starts_with("optimizer.") ? 1 : scale_;
+    for_float_dtype(dtype, [&]<class T>() {
+      for (int64_t i = 0; i < box.size[0] * box.size[1]; ++i) {
+        const T number(
+            scale * value((box.begin[0] + i / box.size[1]) * 100 + box.begin[1] + i % box.size[1]));
+        std::memcpy(out.data() + i * int64_t(sizeof(T)), &number, sizeof(T));
+      }
+    });
   }
   std::string description() const override { return "masters"; }
 
  private:
+  float scale_;
   std::map<std::string, TensorInfo> infos_ = {{"a", {DType::bf16, {50, 100}}},
                                               {"optimizer.master.a", {DType::f32, {50, 100}}},
                                               {"optimizer.exp_avg.a", {DType::f32, {50, 100}}},
                                               {"b", {DType::f32, {4, 4}}},
-                                              {"optimizer.master.b", {DType::f32, {4, 4}}}};
+                                              {"optimizer.master.b", {DType::f32, {4, 4}}},
+                                              {"c", {DType::f16, {4, 4}}},
+                                              {"optimizer.master.c", {DType::f32, {4, 4}}}};
 };
 
 TEST(SplitMasters, WeightsAndRemaindersGiveTheMastersBack) {
   const SplitMasters split(std::make_shared<Masters>());
   std::vector<std::string> names;
   for (const auto& [name, info] : split.tensors()) names.push_back(name);
-  EXPECT_THAT(names, ElementsAre("a", "b", "optimizer.exp_avg.a", "optimizer.master_remainder.a"));
+  EXPECT_THAT(names, ElementsAre("a", "b", "c", "optimizer.exp_avg.a", "optimizer.master.c",
+                                 "optimizer.master_remainder.a"));
   const Box box{{7, 3}, {40, 90}};
   std::vector<uint16_t> weight(3600), remainder(3600);
   split.read("a", box, std::as_writable_bytes(std::span(weight)));
@@ -155,6 +172,39 @@ TEST(SplitMasters, WeightsAndRemaindersGiveTheMastersBack) {
     std::memcpy(&bits, &master, 4);
     EXPECT_EQ(kernels::join_master_bits(weight[size_t(i)], remainder[size_t(i)]), bits) << i;
   }
+}
+
+TEST(SplitMasters, WeightsThatWereChangedAreRefusedByName) {
+  const auto read = [](float scale, const std::string& name) {
+    const SplitMasters split(std::make_shared<Masters>(scale));
+    return read_numbers(split, name, {{0, 0}, {4, 4}});
+  };
+  const auto error = [&](float scale, const std::string& name) {
+    return error_of([&] { read(scale, name); });
+  };
+  for (const char* name : {"a", "b", "c"}) {
+    EXPECT_NO_THROW(read(1, name));
+    EXPECT_THAT(error(2, name), HasSubstr(str_cat("the weight ", name, " has 2")));
+    EXPECT_THAT(error(2, name), HasSubstr("--no-load-optim"));
+  }
+  EXPECT_NE(error(1 + 0x1p-22f, "b"), "");  // fp32 weights are their masters
+  EXPECT_NO_THROW(read(2, "optimizer.exp_avg.a"));
+}
+
+// The rule of folders and of buckets alike: some Adams do not round to nearest even.
+TEST(MasterFit, SixteenBitWeightsMayBeOffByOneLastPlace) {
+  const auto fits = [](auto weight, float master) {
+    using T = decltype(weight);
+    const std::span<const T> one(&weight, 1);
+    return !master_misfit(dtype_of<T>(), std::as_bytes(one), std::span(&master, 1));
+  };
+  EXPECT_TRUE(fits(bf16(1.0f), 1.0f + 0x1p-7f * 0.9f));
+  EXPECT_FALSE(fits(bf16(1.0f), 1.0f + 0x1p-7f * 1.1f));
+  EXPECT_TRUE(fits(f16(1.0f), 1.0f + 0x1p-10f * 0.9f));
+  EXPECT_FALSE(fits(f16(1.0f), 1.0f + 0x1p-10f * 1.1f));
+  EXPECT_TRUE(fits(f16(0x1p-24f), 1e-9f));  // denormals
+  EXPECT_FALSE(fits(1.0f, std::nextafter(1.0f, 2.0f)));
+  EXPECT_FALSE(fits(bf16(1.0f), std::numeric_limits<float>::quiet_NaN()));
 }
 
 TEST(TorchDist, RowsOfPaddingAreNotShown) {

@@ -7,6 +7,7 @@
 
 #include "checkpoint/torch/pickle_json.h"
 #include "checkpoint/torch/pickle_writer.h"
+#include "checkpoint/torch/torch_folder.h"
 #include "checkpoint/torch/zip.h"
 #include "checkpoint/torch_fixture.h"
 #include "support/temp_folder.h"
@@ -196,11 +197,13 @@ TEST(TorchFile, ATensorOfOneElementIsANumber) {
   EXPECT_TRUE(json["weight"].is_null());
 }
 
-// A torch.save file with one float tensor as the numbers describe it, over 6 floats.
+// A torch.save file with one float tensor as the numbers describe it, over 6 floats; `model`: as
+// the only weight of a Megatron rank.
 std::string tensor_file(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                        const char* storage = "FloatStorage", const char* key = "0") {
+                        const char* storage = "FloatStorage", const char* key = "0",
+                        bool model = false) {
   PickleWriter writer;
-  writer.dict([&] {
+  const auto dict = [&] {
     writer.text("x");
     writer.call("torch._utils", "_rebuild_tensor_v2", [&] {
       writer.persistent([&] {
@@ -214,6 +217,13 @@ std::string tensor_file(std::vector<int64_t> sizes, std::vector<int64_t> strides
       writer.integers(sizes);
       writer.integers(strides);
     });
+  };
+  writer.dict([&] {
+    if (!model) return dict();
+    writer.text("checkpoint_version");
+    writer.real(3.0);
+    writer.text("model");
+    writer.dict(dict);
   });
   std::string bytes;
   ZipWriter zip([&](std::span<const std::byte> part) {
@@ -223,6 +233,23 @@ std::string tensor_file(std::vector<int64_t> sizes, std::vector<int64_t> strides
   zip.add("a/data/0", as_bytes(std::string(24, '\0')));
   zip.finish();
   return bytes;
+}
+
+// A weight of 1e11 elements over 6 floats would take 400 GB.
+TEST(TorchFolder, WeightsLargerThanTheirStorageAreRefused) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "mp_rank_00");
+  const Path path = folder / "mp_rank_00/model_optim_rng.pt";
+  const auto open = [&](std::vector<int64_t> sizes, std::vector<int64_t> strides) {
+    write_file(path, tensor_file(std::move(sizes), std::move(strides), 0, "FloatStorage", "0",
+                                 /*model=*/true));
+    TorchFolder source(folder.path());
+  };
+  EXPECT_THAT(error_of([&] {
+                open({1, 100'000'000'000}, {0, 0});
+              }),
+              HasSubstr("x is F32 [1, 100000000000], but its storage has 1 elements"));
+  EXPECT_NO_THROW(open({3, 2}, {1, 3}));
 }
 
 std::string error_of_tensor(const std::string& bytes) {

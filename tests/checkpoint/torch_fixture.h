@@ -20,6 +20,11 @@ inline double fixture_value(const std::string& name, int64_t index) {
   return double((index * 7 + 3 * int64_t(name.size())) % 251 - 125);
 }
 
+// Of a bf16 weight, which is it rounded.
+inline double fixture_master(const std::string& name, int64_t index) {
+  return fixture_value(name, index) * (1 + 0x1p-10);
+}
+
 template <class T>
 double number_at(std::span<const std::byte> bytes, int64_t i) {
   T value;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/edited_torch_dist.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/torch/torch_dist.h"
 #include "checkpoint/torch_fixture.h"
@@ -43,8 +44,7 @@ TEST(ConvertMegatron, TorchDistBecomesNativeAndTorchDistAgain) {
   EXPECT_EQ(after.tensors().size(), 15u);
   for (const auto& [name, info] : after.tensors()) {
     EXPECT_EQ(info.dtype, DType::bf16);
-    // bf16 weights were made of the masters: those of the fixture are other numbers.
-    expect_fixture(after, name, "optimizer.state.param." + name);
+    expect_fixture(after, name, name);
   }
   // The rows that pad the vocabulary, to a multiple of 128, are zero.
   const TorchDistCheckpoint padded(Path(out) / "iter_0000030");
@@ -130,6 +130,67 @@ TEST(ConvertMegatron, WeightsCanBeTakenAlone) {
   const NativeCheckpoint checkpoint(checkpoint_path(native, 0));
   EXPECT_EQ(checkpoint.tensors().size(), 15u);
   EXPECT_FALSE(checkpoint.manifest().info.contains("state"));
+}
+
+TEST(ConvertMegatron, WeightsTakenAloneAreThoseOfTheFile) {
+  const TempFolder folder;
+  EditedTorchDist edited(torch_fixture("torch_dist"), folder / "edited");
+  const std::string name = "decoder.final_layernorm.weight";
+  edited.replace(name, "decoder.layers.mlp.linear_fc1.layer_norm_weight");
+  edited.save();
+  const std::vector<std::string> import = {"import",   "--megatron", edited.path,
+                                           "--native", folder / "a", "--weights-only"};
+  output_of(import);
+  expect_fixture(NativeCheckpoint(checkpoint_path(folder / "a", 0)), name,
+                 "decoder.layers.0.mlp.linear_fc1.layer_norm_weight");
+  const std::string error = error_of([&] {
+    run_convert(
+        std::vector<std::string>{"import", "--megatron", edited.path, "--native", folder / "b"});
+  });
+  EXPECT_THAT(error, HasSubstr("the weight decoder.final_layernorm.weight has"));
+  EXPECT_THAT(error, HasSubstr("--weights-only"));
+}
+
+// dp_zero_gather_scatter keeps the state as an object a rank, not as tensors.
+TEST(ConvertMegatron, StateThatIsNotSavedAsTensorsIsRefusedByItsKind) {
+  const TempFolder folder;
+  EditedTorchDist edited(torch_fixture("torch_dist"), folder / "edited");
+  std::erase_if(edited.metadata.tensors,
+                [](const auto& item) { return item.first.starts_with("optimizer."); });
+  edited.save();
+  const auto error = [&] {
+    return error_of([&] {
+      run_convert(std::vector<std::string>{"import", "--megatron", edited.path, "--native",
+                                           folder / "native"});
+    });
+  };
+  // The common state has an optimizer.
+  EXPECT_THAT(error(), HasSubstr("its sharding type is fully_reshardable"));
+  auto common = edited.common();
+  common.erase("optimizer");
+  edited.set_common(common);
+  edited.metadata.objects["optimizer.distributed.dp_group_idx_0.param_state/shard_0_1"] =
+      edited.metadata.objects.at("rng_state/shard_0.0_1.2");
+  edited.save();
+  EXPECT_THAT(error(), HasSubstr("its sharding type is dp_zero_gather_scatter"));
+  EXPECT_THAT(error(), HasSubstr("--weights-only"));
+  EXPECT_THAT(output_of({"import", "--megatron", edited.path, "--native", folder / "native",
+                         "--weights-only"}),
+              HasSubstr("15 tensors of weights are in"));
+}
+
+TEST(ConvertMegatron, APaddedVocabularyHasRoomForTheVocabulary) {
+  const TempFolder folder;
+  const std::string native = folder / "native";
+  output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native,
+             "--vocab-size", "22"});
+  EXPECT_THAT(error_of([&] {
+                run_convert(std::vector<std::string>{"export", "--native", native, "--torch-dist",
+                                                     folder / "out", "--padded-vocab-size", "21"});
+              }),
+              HasSubstr("--padded-vocab-size 21 is less than the vocabulary of 22 tokens"));
+  output_of(
+      {"export", "--native", native, "--torch-dist", folder / "out", "--padded-vocab-size", "22"});
 }
 
 TEST(ConvertMegatron, OlderKindsAreImportedToo) {

@@ -29,7 +29,8 @@ struct Legacy {
 };
 
 // fp32: roundings of other sums, of numbers near 3. Of 16-bit runs every activation is rounded,
-// and by other orders differently: half a place of bf16 is 4e-3, of fp16 5e-4.
+// and by other orders differently. bf16: some five times the largest differences seen (7.8e-5 of
+// losses, 8.4e-4 of logits); fp16: half a place is 5e-4.
 const Legacy kCases[] = {
     {"gpt2_vpp2_do",
      "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
@@ -37,7 +38,7 @@ const Legacy kCases[] = {
      1e-6, 2e-6},
     {"gpt2_1p_buckets", "--use-distributed-optimizer --overlap-grad-reduce --ddp-bucket-size 300",
      1e-6, 2e-6},
-    {"llama_bf16_tp2", "--tensor-model-parallel-size 2", 4e-3, 4e-2},
+    {"llama_bf16_tp2", "--tensor-model-parallel-size 2", 4e-4, 4e-3},
     {"gpt2_fp16", "", 5e-4, 5e-3},
 };
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/edited_torch_dist.h"
 #include "checkpoint/native_checkpoint.h"
 #include "checkpoint/torch_fixture.h"
 #include "comm/thread_world.h"
@@ -85,6 +86,21 @@ TEST(MegatronLoad, ALossScaleIsTakenOnlyIfThereIsOne) {
   EXPECT_EQ(scaler->hysteresis_left, 1);
 }
 
+TEST(MegatronLoad, ALossScaleWithoutHysteresisHasThatOfTheRun) {
+  nlohmann::json common{{"iteration", 7}, {"args", {{"consumed_train_samples", 56}}}};
+  common["optimizer"]["grad_scaler"] = {{"scale", 4096.0}};
+  EXPECT_EQ(megatron_run_state(common.dump())->scaler->hysteresis_left, 2);  // the default
+  common["args"]["hysteresis"] = 5;
+  EXPECT_EQ(megatron_run_state(common.dump())->scaler->hysteresis_left, 5);
+}
+
+// Apex's Adam counts no steps of a group whose parameters are on another pipeline stage.
+TEST(MegatronLoad, TheStepIsThatOfTheFirstGroupThatHasOne) {
+  nlohmann::json common{{"iteration", 7}, {"args", {{"consumed_train_samples", 56}}}};
+  common["optimizer"]["optimizer"]["param_groups"] = {{{"lr", 1e-3}}, {{"step", 6}}};
+  EXPECT_EQ(megatron_run_state(common.dump())->updates, 6);
+}
+
 TEST(MegatronLoad, ArgumentsOfTheRunAreOptionsOfTheModel) {
   const nlohmann::json options = MegatronModel(torch_fixture("torch_dist"), {}, 22).options();
   EXPECT_EQ(options["hidden_size"], 8);
@@ -122,7 +138,7 @@ TEST(MegatronLoad, WeightsAndOptimizerStateComeUnderAnyLayout) {
       const uint32_t bits = kernels::join_master_bits(half.bits, uint16_t(remainder[i]));
       float master;
       std::memcpy(&master, &bits, sizeof master);
-      ASSERT_EQ(master, fixture_value("optimizer.state.param." + name, int64_t(i))) << name;
+      ASSERT_EQ(master, fixture_master(name, int64_t(i))) << name;
     }
   }
 }
@@ -154,6 +170,84 @@ TEST(MegatronLoad, NoLoadOptimTakesTheWeightsAndTheCounters) {
     EXPECT_EQ(loaded->state->iteration, 30);
     EXPECT_EQ(loaded->state->updates, 0);  // moments begin anew
   });
+}
+
+class EditedLoad : public ::testing::Test {
+ protected:
+  EditedLoad() : edited_(torch_fixture("torch_dist"), folder_ / "edited") {}
+  RunConfig config() {
+    RunConfig config = fixture_run();
+    config.train.load = edited_.path.string();
+    return config;
+  }
+  std::string error() {
+    std::string error;
+    on_ranks(config(), 1,
+             [&](Session& session) { error = error_of([&] { load_session(session); }); });
+    return error;
+  }
+  // What a run without Adam's state has as its weight.
+  std::vector<double> weight_without_optimizer(const std::string& name) {
+    RunConfig config = this->config();
+    config.train.load_optim = false;
+    on_ranks(config, 1, [&](Session& session) {
+      const auto loaded = load_session(session);
+      ASSERT_TRUE(loaded && loaded->state);
+      save_session(folder_ / "saved", session, *loaded->state);
+    });
+    return read_numbers(NativeCheckpoint(checkpoint_path(folder_ / "saved", 30)), name);
+  }
+
+  TempFolder folder_;
+  EditedTorchDist edited_;
+};
+
+const char* const kFinalNorm = "decoder.final_layernorm.weight";
+
+// Somebody merged or edited the weights: the masters are those of the old model.
+TEST_F(EditedLoad, ChangedWeightsAreRefusedWithTheirOldMastersAndTakenWithoutThem) {
+  edited_.replace(kFinalNorm, "decoder.layers.mlp.linear_fc1.layer_norm_weight");
+  edited_.save();
+  EXPECT_THAT(error(), HasSubstr(str_cat("the weight ", kFinalNorm, " has")));
+  EXPECT_THAT(error(), HasSubstr("--no-load-optim"));
+  const auto weight = weight_without_optimizer(kFinalNorm);
+  for (size_t i = 0; i < weight.size(); ++i)
+    EXPECT_EQ(weight[i],
+              fixture_value("decoder.layers.0.mlp.linear_fc1.layer_norm_weight", int64_t(i)));
+}
+
+TEST_F(EditedLoad, StateWithoutAdamsStepIsRefused) {
+  nlohmann::json common = edited_.common();
+  common["optimizer"]["optimizer"]["param_groups"][0].erase("step");
+  edited_.set_common(common);
+  edited_.save();
+  EXPECT_THAT(error(), HasSubstr("does not say Adam's count of steps"));
+  EXPECT_THAT(error(), HasSubstr("--no-load-optim"));
+  EXPECT_FALSE(weight_without_optimizer(kFinalNorm).empty());
+}
+
+TEST_F(EditedLoad, StateWithoutThePositionOfItsSchedulesIsRefused) {
+  nlohmann::json common = edited_.common();
+  common["opt_param_scheduler"].erase("num_steps");
+  edited_.set_common(common);
+  edited_.save();
+  EXPECT_THAT(error(), HasSubstr("does not say the position of its schedules"));
+}
+
+TEST_F(EditedLoad, AMissingMomentIsNamed) {
+  const std::string key = str_cat("optimizer.state.exp_avg_sq.", kFinalNorm);
+  edited_.metadata.tensors.erase(key);
+  edited_.save();
+  EXPECT_THAT(error(), HasSubstr(str_cat("optimizer state is incomplete: optimizer.exp_avg_sq.",
+                                         kFinalNorm, " is missing")));
+}
+
+TEST_F(EditedLoad, DamagedStateDoesNoHarmToARunWithoutIt) {
+  for (auto& [key, tensor] : edited_.metadata.tensors)
+    if (key.starts_with("optimizer.")) tensor.chunks[0].place.offset = int64_t{1} << 40;
+  edited_.save();
+  EXPECT_THAT(error(), HasSubstr("it is cut off"));
+  EXPECT_FALSE(weight_without_optimizer(kFinalNorm).empty());
 }
 
 TEST(MegatronLoad, AReleaseBeginsANewRun) {

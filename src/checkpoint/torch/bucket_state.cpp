@@ -162,7 +162,7 @@ class BucketReader {
     const auto all = std::ranges::count_if(
         metadata_.tensors, [](const auto& item) { return item.first.starts_with(kPrefix); });
     PHX_CHECK(all == used_, all - used_,
-              " of its tensors belong to no rank that the run's arguments tell of");
+              " of its tensors belong to ranks that the run's arguments do not list");
     for (const auto& [name, info] : model_)
       for (const auto& [state, prefix] : kStates)
         PHX_CHECK(parts_.contains(str_cat(prefix, name)), "no bucket holds ", name);

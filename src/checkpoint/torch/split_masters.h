@@ -2,7 +2,8 @@
 // (kernels/master_split.h), beside f32 weights nothing, since they are the masters.
 //
 // The bf16 weights are made of the masters again: of the few masters that lie in the middle of two
-// of them ours takes the other one, and a weight must fit its remainder.
+// of them ours takes the other one, and a weight must fit its remainder. Whoever reads a weight has
+// it compared with its master (master_fit.h): where somebody changed the weights, that is an error.
 #pragma once
 
 #include <memory>
@@ -20,11 +21,13 @@ class SplitMasters : public TensorSource {
   std::string description() const override { return source_->description(); }
 
  private:
-  enum class Part : uint8_t { weight, remainder };
+  // `whole`: a weight of another type than bf16, which is read as it is.
+  enum class Part : uint8_t { weight, whole, remainder };
   struct Split {
     std::string master;
     Part part;
   };
+  void check_weights(const std::string& name, const Box& box, std::span<const float> masters) const;
 
   std::shared_ptr<const TensorSource> source_;
   std::map<std::string, TensorInfo> infos_;

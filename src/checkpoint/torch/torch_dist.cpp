@@ -1,11 +1,11 @@
 #include "checkpoint/torch/torch_dist.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "checkpoint/torch/master_fit.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/pickle_json.h"
 #include "checkpoint/torch/tensor_parts.h"
@@ -49,20 +49,6 @@ TorchTensor reshaped(const TorchTensor& tensor, const Dims& shape) {
   return result;
 }
 
-// Whether the weights are the masters rounded to their type.
-bool same_when_rounded(std::span<const float> masters, DType dtype,
-                       std::span<const std::byte> weights) {
-  return for_float_dtype(dtype, [&]<class T>() {
-    for (size_t i = 0; i < masters.size(); ++i) {
-      T weight;
-      std::memcpy(&weight, weights.data() + i * sizeof(T), sizeof(T));
-      const T rounded(masters[i]);
-      if (std::memcmp(&weight, &rounded, sizeof(T)) != 0) return false;
-    }
-    return true;
-  });
-}
-
 }  // namespace
 
 bool TorchDistCheckpoint::is_one(const Path& path) {
@@ -77,8 +63,9 @@ TorchDistCheckpoint::TorchDistCheckpoint(const Path& path, const TorchReadOption
             "kind '", printable(backend), "'; only ", kBackend,
             " is read\n  hint: Megatron's own tools convert older kinds");
   metadata_ = TorchDistMetadata::read(path / ".metadata");
-  open_files();
+  open_files(options.optimizer);
   read_common();
+  read_beside(options.optimizer);
   add_tensors(options);
 }
 
@@ -92,9 +79,11 @@ void TorchDistCheckpoint::check_place(const std::string& name, const TorchDistPl
       place.length, " bytes at ", place.offset, ": it is cut off");
 }
 
-// All of them, and with every place inside: a checkpoint whose files are cut off fails here.
-void TorchDistCheckpoint::open_files() {
+// All that are wanted, and with every place inside: a checkpoint whose files are cut off fails
+// here.
+void TorchDistCheckpoint::open_files(bool optimizer) {
   for (const auto& [name, tensor] : metadata_.tensors) {
+    if (!optimizer && name.starts_with(kOptimizer)) continue;
     for (const TorchDistChunk& chunk : tensor.chunks) check_place(name, chunk.place);
   }
 }
@@ -123,19 +112,47 @@ void TorchDistCheckpoint::read_common() {
               describe(archive.root()), " where a dict should be");
     common_ = pickle_json(archive.root(), archive);
   }
-  // Under dp_reshardable these stand beside the buckets instead: Adam's step, the loss scale.
+}
+
+// Under dp_reshardable these stand beside the buckets instead: Adam's step, the loss scale.
+void TorchDistCheckpoint::read_beside(bool optimizer) {
   nlohmann::json common = parse_json(common_);
   for (const char* name : {"optimizer", "grad_scaler"}) {
     const auto beside = metadata_.objects.find(str_cat(kDistributedObject, name, kOneShard));
-    if (beside != metadata_.objects.end())
+    if (beside == metadata_.objects.end()) continue;
+    if (common.contains("optimizer") && !common["optimizer"].is_object()) continue;  // a chain
+    try {
       common["optimizer"][name] = parse_json(object_json(beside->first, beside->second));
+    } catch (const Error& error) {
+      PHX_CHECK(!optimizer, error.what(),
+                "\n  hint: --no-load-optim (of convert import: --weights-only) leaves optimizer "
+                "state behind");
+    }
   }
   common_ = json_text(common);
+}
+
+// How the distributed optimizer cut its state, in Megatron's words.
+std::string TorchDistCheckpoint::sharding_type() const {
+  // Only this kind keeps it as an object a rank.
+  for (const auto& [name, place] : metadata_.objects)
+    if (name.starts_with(kOptimizer) && name.find(".param_state/") != name.npos)
+      return "dp_zero_gather_scatter";
+  const nlohmann::json common = parse_json(common_);
+  for (const auto& [object, key] : {std::pair("optimizer", "param_state_sharding_type"),
+                                    std::pair("content_metadata", "distrib_optim_sharding_type")}) {
+    const auto found = common.find(object);
+    if (found == common.end() || !found->is_object()) continue;
+    const auto type = found->find(key);
+    if (type != found->end() && type->is_string()) return type->get<std::string>();
+  }
+  return "not known";
 }
 
 void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
   int64_t left_out = 0;
   for (const auto& [key, tensor] : metadata_.tensors) {
+    if (!options.optimizer && key.starts_with(kOptimizer)) continue;
     auto parts = parts_of_key(key, tensor.info.shape);
     // Of a kind whose tensors are flattened ranges, nothing is known to lie where the model's does.
     const size_t dot =
@@ -159,12 +176,19 @@ void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
       parts_[part.name] = {&tensor, std::move(part.index)};
     }
   }
+  if (!options.optimizer) return;
   if (has_bucket_state(metadata_))
     add_buckets();
   else if (left_out > 0)
     notes_.push_back(str_cat(path_.native(), ": ", left_out,
-                             " tensors of optimizer state are of a kind that is not read: they "
-                             "have neither the model's shapes nor are they buckets"));
+                             " tensors of optimizer state are of a kind that is not read (its "
+                             "sharding type is ",
+                             printable(sharding_type()),
+                             "): they have neither the model's shapes nor are they buckets"));
+  else if (optimizer_saved() && !has_optimizer_tensors())
+    notes_.push_back(str_cat(path_.native(),
+                             ": its optimizer state is not saved as tensors (its sharding type is ",
+                             printable(sharding_type()), "), which is not read"));
 }
 
 // Tries both orders of parameters, first that of the run's arguments; the masters, which are the
@@ -184,17 +208,19 @@ void TorchDistCheckpoint::add_buckets() {
   const NormModules second =
       first == NormModules::fused ? NormModules::separate : NormModules::fused;
   for (const NormModules norms : {first, second}) {
+    bool fit = false;
     try {
       flat_parts_ = bucket_parts(metadata_, model, args, norms);
+      for (const auto& [name, parts] : flat_parts_)
+        for (const FlatPart& part : parts)
+          for (const TorchDistChunk& chunk : part.flat->chunks)
+            if (chunk.box.size[0] > 0) flat_chunks_[part.flat][chunk.box.begin[0]] = &chunk;
+      fit = masters_fit_weights();
     } catch (const Error& error) {
       if (problem.empty()) problem = error.what();
       continue;
     }
-    for (const auto& [name, parts] : flat_parts_)
-      for (const FlatPart& part : parts)
-        for (const TorchDistChunk& chunk : part.flat->chunks)
-          if (chunk.box.size[0] > 0) flat_chunks_[part.flat][chunk.box.begin[0]] = &chunk;
-    if (masters_fit_weights()) {
+    if (fit) {
       for (const auto& [name, parts] : flat_parts_) {
         const std::string tensor = name.substr(name.find('.', kOptimizer.size()) + 1);
         infos_[name] = {DType::f32, infos_.at(tensor).shape};
@@ -229,7 +255,7 @@ bool TorchDistCheckpoint::masters_fit_weights() const {
         std::vector<std::byte> stored(count * static_cast<size_t>(size_of(dtype)));
         const Part& whole = parts_.at(weight);
         copy_stacked(weight, whole, box, stored);
-        if (!same_when_rounded(masters, dtype, stored)) return false;
+        if (master_misfit(dtype, stored, masters)) return false;
       }
     }
   }
@@ -258,6 +284,9 @@ const TorchTensor& TorchDistCheckpoint::chunk_tensor(const std::string& name,
             where, ": the chunk at ", text_of(chunk.box.begin), " should be ",
             ::phx::name(tensor.info.dtype), " ", text_of(chunk.box.size), ", but is ",
             ::phx::name(result.info.dtype), " ", text_of(result.info.shape));
+  const int64_t held = static_cast<int64_t>(result.bytes.size()) / size_of(result.info.dtype);
+  PHX_CHECK(*num_elements(result.info.shape) <= held, where, ": the chunk is ",
+            describe(result.info), ", but its storage has ", held, " elements");
   if (result.info.shape != chunk.box.size) result = reshaped(result, chunk.box.size);
   const std::lock_guard lock(mutex_);
   return opened_.emplace(&chunk, std::move(result)).first->second;
@@ -325,9 +354,16 @@ void TorchDistCheckpoint::copy_flat(const FlatPart& part, const Box& wanted,
   }
 }
 
-bool TorchDistCheckpoint::optimizer_saved() const {
+bool TorchDistCheckpoint::has_optimizer_tensors() const {
   const auto first = metadata_.tensors.lower_bound(std::string(kOptimizer));
   return first != metadata_.tensors.end() && first->first.starts_with(kOptimizer);
+}
+
+bool TorchDistCheckpoint::optimizer_saved() const {
+  const auto object = metadata_.objects.lower_bound(std::string(kOptimizer));
+  return has_optimizer_tensors() ||
+         (object != metadata_.objects.end() && object->first.starts_with(kOptimizer)) ||
+         parse_json(common_).contains("optimizer");
 }
 
 std::string TorchDistCheckpoint::description() const {

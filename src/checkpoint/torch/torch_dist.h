@@ -26,6 +26,9 @@ namespace phx {
 struct TorchReadOptions {
   // Rows of embedding and output layer that are shown: Megatron pads them. 0: all.
   int64_t vocab_size = 0;
+  // Whether optimizer state is wanted. If not, nothing of it is opened, so that damaged state does
+  // no harm.
+  bool optimizer = true;
 };
 
 class TorchDistCheckpoint : public TensorSource {
@@ -51,11 +54,14 @@ class TorchDistCheckpoint : public TensorSource {
   };
 
   void check_place(const std::string& name, const TorchDistPlace& place);
-  void open_files();
+  void open_files(bool optimizer);
   void read_common();
+  void read_beside(bool optimizer);
+  std::string sharding_type() const;
   std::string object_json(const std::string& name, const TorchDistPlace& place);
   void add_tensors(const TorchReadOptions& options);
   void add_buckets();
+  bool has_optimizer_tensors() const;
   bool masters_fit_weights() const;
   void copy_stacked(const std::string& name, const Part& part, const Box& box,
                     std::span<std::byte> out) const;

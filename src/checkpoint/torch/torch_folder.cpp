@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/json.h"
 #include "checkpoint/torch/megatron_names.h"
 #include "checkpoint/torch/pickle_json.h"
@@ -95,6 +96,12 @@ void TorchFolder::RankFile::add_model(const PickleValue& model) {
     if (found != chunk.tensors.end() && is_float(found->second.info.dtype))
       chunk.parameters.push_back(found->first);
   }
+  // A file of a few bytes could otherwise ask for any amount of memory.
+  for (const auto& [name, tensor] : chunk.tensors) {
+    const int64_t held = static_cast<int64_t>(tensor.bytes.size()) / size_of(tensor.info.dtype);
+    PHX_CHECK(*num_elements(tensor.info.shape) <= held, archive.where(), ": ", printable(name),
+              " is ", describe(tensor.info), ", but its storage has ", held, " elements");
+  }
 }
 
 bool TorchFolder::is_one(const Path& path) {
@@ -108,7 +115,7 @@ bool TorchFolder::is_one(const Path& path) {
 TorchFolder::TorchFolder(const Path& path, const TorchReadOptions& options) : path_(path) {
   open_ranks();
   check_arguments();
-  open_optimizer();
+  if (options.optimizer) open_optimizer();
   // Stage by stage for the first chunk of each, then the second: that is the order of the layers.
   const size_t num_chunks = ranks_[0][0]->chunks.size();
   int64_t first_layer = 0;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json.h"
+#include "checkpoint/torch/master_fit.h"
 #include "checkpoint/torch/megatron_buffers.h"
 #include "checkpoint/torch/pickle_json.h"
 
@@ -62,31 +62,26 @@ void check_kind(const TorchRank& rank, const PickleValue* optimizer) {
 // A weight is its master rounded. Where that is not so, the two do not belong together.
 void check_master(const std::string& where, const std::string& name, const TorchTensor& weight,
                   const TorchTensor& master) {
-  // Some Adams keep the bits beyond bf16 and do not round to nearest even: a whole last place.
-  const DType dtype = weight.info.dtype;
-  const double relative = dtype == DType::bf16 ? 0x1p-7 : dtype == DType::f16 ? 0x1p-10 : 0;
-  const double smallest = dtype == DType::f16 ? 0x1p-24 : 0;
   Box box = whole_box(weight.info.shape);
   int64_t left = kCompared;
   for (size_t i = box.size.size(); i-- > 0; left /= std::max<int64_t>(1, box.size[i]))
     box.size[i] = std::min(box.size[i], std::max<int64_t>(1, left));
-  const auto numbers = [&](const TorchTensor& tensor) {
-    std::vector<std::byte> bytes(static_cast<size_t>(box.numel() * size_of(tensor.info.dtype)));
-    std::vector<std::byte> wide(static_cast<size_t>(box.numel()) * sizeof(float));
+  const Dims strides = dense_strides(box.size);
+  const auto copy = [&](const TorchTensor& tensor, std::byte* to) {
     TorchTensor unchecked = tensor;  // opening a folder should not read all of it
     unchecked.entry = nullptr;
-    const Dims strides = dense_strides(box.size);
-    unchecked.copy(box, {bytes.data(), strides});
-    convert_floats(tensor.info.dtype, bytes, DType::f32, wide);
-    return wide;
+    unchecked.copy(box, {to, strides});
   };
-  const auto a = numbers(weight), b = numbers(master);
-  const auto* w = reinterpret_cast<const float*>(a.data());
-  const auto* m = reinterpret_cast<const float*>(b.data());
-  for (int64_t i = 0; i < box.numel(); ++i)
-    PHX_CHECK(w[i] == m[i] || std::abs(double{w[i]} - m[i]) <= std::abs(m[i]) * relative + smallest,
-              where, ": the fp32 copy of ", name, " has ", m[i], " where the weight is ", w[i],
-              ": the state is laid out in a way that is not known here");
+  const auto count = static_cast<size_t>(box.numel());
+  std::vector<std::byte> weights(count * static_cast<size_t>(size_of(weight.info.dtype)));
+  std::vector<float> masters(count);
+  copy(weight, weights.data());
+  copy(master, reinterpret_cast<std::byte*>(masters.data()));
+  const auto misfit = master_misfit(weight.info.dtype, weights, masters);
+  PHX_CHECK(!misfit, where, ": the fp32 copy of ", name, " has ", misfit->master,
+            " where the weight is ", misfit->weight,
+            ": the weights were changed after this state was saved, or the state is laid out in a "
+            "way that is not known here");
 }
 
 TorchTensor state_tensor(const std::string& where, const std::string& name, const char* what,
@@ -109,7 +104,7 @@ std::map<std::string, TorchTensor> flat_tensors(const TorchArchive& file, int64_
   for (const char* key : {"param", "exp_avg", "exp_avg_sq"}) {
     const PickleValue* value = buffer.find(key);
     PHX_CHECK(value != nullptr, file.where(), ": buffer ", index, " has no '", key,
-              "': it is no Adam's");
+              "': this is not Adam state");
     TorchTensor tensor = file.tensor(*value, key);
     PHX_CHECK(tensor.info.dtype == DType::f32 && tensor.info.shape == Dims{numel} &&
                   (numel == 0 || tensor.strides == Dims{1}),
