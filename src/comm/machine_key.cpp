@@ -13,12 +13,11 @@ namespace phx {
 
 namespace {
 
-constexpr const char* kWayOut =
-    "\n  hint: remove it, or set PHX_JOB_KEY to a secret that all ranks know";
+constexpr const char* kWayOut = "set PHX_JOB_KEY to a secret that all ranks know";
 
 }  // namespace
 
-Path private_folder(const std::string& name) {
+Path private_folder(const std::string& name, const std::string& hint) {
   const Path memory = "/dev/shm";
   const Path folder =
       (std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
@@ -32,15 +31,15 @@ Path private_folder(const std::string& name) {
   if (!known && error != ELOOP && error != ENOTDIR && error != EACCES)
     throw_file_error("open folder", folder, error);
   PHX_CHECK(known && found.st_uid == ::geteuid(), folder.string(),
-            " is not a folder of this user (", ::geteuid(), "): another user may have put it there",
-            kWayOut);
+            " is not a folder of this user (", ::geteuid(),
+            "): another user may have put it there\n  hint: ", hint);
   if ((found.st_mode & 0777) != 0700 && ::fchmod(handle.get(), 0700) != 0)
     throw_file_error("close to other users", folder, errno);
   return folder;
 }
 
 Path machine_key_file(int port) {
-  return private_folder(str_cat("phalanx-", ::geteuid())) / str_cat("key-", port);
+  return private_folder(str_cat("phalanx-", ::geteuid()), kWayOut) / str_cat("key-", port);
 }
 
 MachineKeyFile::MachineKeyFile(const Path& file, const std::string& secret) : file_(file) {
@@ -69,7 +68,7 @@ std::optional<std::string> read_machine_key(const Path& file) {
                    S_ISREG(found.st_mode) && found.st_uid == ::geteuid() &&
                    (found.st_mode & 077) == 0;
   PHX_CHECK(own, file.string(), " is not a file of this user (", ::geteuid(),
-            ") that nobody else can read or write", kWayOut);
+            ") that nobody else can read or write\n  hint: remove it, or ", kWayOut);
   char text[256];
   const ssize_t got = ::read(handle.get(), text, sizeof text);
   if (got < 0) throw_file_error("read", file, errno);

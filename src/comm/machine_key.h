@@ -10,8 +10,8 @@
 namespace phx {
 
 // A folder of this user alone: in memory (/dev/shm), or else among temporary files. Makes it if it
-// is not there. Throws if it is another user's, or a link.
-Path private_folder(const std::string& name);
+// is not there. Throws if it is another user's, or a link; `hint` says what to do then.
+Path private_folder(const std::string& name, const std::string& hint);
 
 // Where rank 0 of the run with this port leaves the key.
 Path machine_key_file(int port);

@@ -23,7 +23,8 @@ ProcessLedgers::ProcessLedgers(const LaunchEnvironment& environment) : environme
     folder_ = given;
     make_folder(folder_);
   } else {
-    folder_ = private_folder(str_cat("phalanx-ledgers-", ::geteuid(), "-", environment.store_port));
+    folder_ = private_folder(str_cat("phalanx-ledgers-", ::geteuid(), "-", environment.store_port),
+                             "set PHX_LEDGER_DIR to a folder of your own");
   }
   if (environment.rank == 0) {  // of a run before this one
     std::error_code ignored;

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 class MachineKey : public ::testing::Test {
  protected:
   const std::string name_ = str_cat("phalanx-test-", ::getpid());
-  const Path folder_ = private_folder(name_);
+  const Path folder_ = private_folder(name_, "ask");
   const Path file_ = folder_ / "key";
   ~MachineKey() override { std::filesystem::remove_all(folder_); }
 };
@@ -59,14 +59,15 @@ TEST_F(MachineKey, AFileThatOthersCouldHaveWrittenIsNotRead) {
 TEST_F(MachineKey, AFolderThatIsALinkOrAnotherUsersIsNotUsed) {
   const Path link = folder_.parent_path() / (name_ + "-link");
   ASSERT_EQ(::symlink(folder_.c_str(), link.c_str()), 0);
-  EXPECT_THAT(error_of([&] { private_folder(name_ + "-link"); }),
-              HasSubstr("is not a folder of this user"));
+  EXPECT_THAT(error_of([&] { private_folder(name_ + "-link", "use another"); }),
+              AllOf(HasSubstr("is not a folder of this user"), HasSubstr("hint: use another")));
   std::filesystem::remove(link);
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
-  EXPECT_EQ(mode_of(private_folder(name_)), 0700u) << "an own one is closed to others";
+  EXPECT_EQ(mode_of(private_folder(name_, "ask")), 0700u) << "an own one is closed to others";
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   ASSERT_EQ(::chown(folder_.c_str(), 12345, 12345), 0);
-  EXPECT_THAT(error_of([&] { private_folder(name_); }), HasSubstr("is not a folder of this user"));
+  EXPECT_THAT(error_of([&] { private_folder(name_, "ask"); }),
+              HasSubstr("is not a folder of this user"));
 }
 
 // Rank 1 starts first, and finds what a run that was killed left.
