@@ -133,6 +133,17 @@ TEST_F(ChangedFolder, ADamagedFileIsNamed) {
   EXPECT_THAT(why(path), HasSubstr("mp_rank_00/distrib_optim.pt"));
 }
 
+TEST_F(ChangedFolder, StateThatNobodyWantsIsNotOpened) {
+  const Path path = copy("gpt2_1p_buckets");
+  std::filesystem::remove(path / "mp_rank_00/distrib_optim.pt");
+  std::filesystem::create_directory(path / "mp_rank_00/distrib_optim.pt");  // no file to open
+  EXPECT_NE(why(path), "");
+  const TorchFolder folder(path, {.optimizer = false});
+  EXPECT_EQ(folder.why_no_optimizer(), "");
+  EXPECT_TRUE(folder.optimizer_saved());
+  EXPECT_EQ(folder.tensors().size(), num_weights(folder));
+}
+
 TEST_F(ChangedFolder, StateOfAnotherModelIsRefusedByItsLength) {
   const Path path = copy("gpt2_1p_buckets");
   std::filesystem::copy_file(legacy("gpt2_vpp2_do") / "mp_rank_00_000/distrib_optim.pt",

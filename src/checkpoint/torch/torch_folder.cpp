@@ -79,7 +79,7 @@ TorchFolder::RankFile::RankFile(const Path& path)
   }
   PHX_CHECK(!chunks.empty(), path.native(), " has no 'model'");
   const Path beside = path.parent_path() / kDistributedFile;
-  if (std::filesystem::exists(beside)) distributed_file.emplace(beside);
+  if (std::filesystem::exists(beside)) distributed_path = beside;
 }
 
 // The dict has its keys in the order in which the model registered its parameters.
@@ -196,10 +196,11 @@ void TorchFolder::open_optimizer() {
   try {
     for (size_t stage = 0; stage < ranks_.size(); ++stage) {
       for (const auto& rank : ranks_[stage]) {
-        if (rank->distributed_file)
-          rank->distributed.emplace(
-              rank->distributed_file->bytes(),
-              (Path(rank->archive.where()).parent_path() / kDistributedFile).native());
+        if (!rank->distributed_path.empty()) {
+          rank->distributed_file.emplace(rank->distributed_path);
+          rank->distributed.emplace(rank->distributed_file->bytes(),
+                                    rank->distributed_path.native());
+        }
         rank->states = torch_optimizer_states(
             {.file = rank->archive,
              .distributed = rank->distributed ? &*rank->distributed : nullptr,
@@ -218,7 +219,7 @@ void TorchFolder::open_optimizer() {
 
 bool TorchFolder::optimizer_saved() const {
   const RankFile& rank = *ranks_[0][0];
-  return rank.distributed_file || rank.archive.root().find("optimizer") != nullptr;
+  return !rank.distributed_path.empty() || rank.archive.root().find("optimizer") != nullptr;
 }
 
 void TorchFolder::add_chunk(size_t stage, size_t chunk, int64_t first_layer,

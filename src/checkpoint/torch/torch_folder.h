@@ -43,9 +43,11 @@ class TorchFolder : public TensorSource {
     MappedFile file;
     TorchArchive archive;
     std::vector<TorchChunk> chunks;  // of the model: model, or model0, model1, ..
+    // distrib_optim.pt; empty: there is none. It is opened where its state is wanted.
+    Path distributed_path;
     std::optional<MappedFile> distributed_file;
-    std::optional<TorchArchive> distributed;  // distrib_optim.pt
-    std::vector<TorchStates> states;          // of every chunk; empty: not read
+    std::optional<TorchArchive> distributed;
+    std::vector<TorchStates> states;  // of every chunk; empty: not read
   };
   // Elements from `from` on of a rank's tensor are the box `box` of the whole.
   struct Part {
