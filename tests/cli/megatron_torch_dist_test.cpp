@@ -31,7 +31,7 @@ struct Saved {
 // fp32: other orders of sums of numbers near 3. In bf16 every activation is rounded, and by other
 // orders differently: five times the largest difference seen, 3.3e-4.
 const Saved kSaved[] = {
-    {"llama_tp2_dp", 1e-6},     {"gpt2_pp2_dp", 1e-6},  {"gpt2_full", 1e-6},
+    {"llama_tp2_dp", 1e-6},       {"gpt2_pp2_dp", 1e-6},    {"gpt2_full", 1e-6},
     {"llama_bf16_plain", 1.6e-3}, {"gpt2_bf16_dp", 1.6e-3},
 };
 
