@@ -38,6 +38,11 @@ if(PHX_TESTS)  # everything the demo does, a few iterations long; what it learns
   set_tests_properties(demo.GoesFromACorpusToTextAndACurve PROPERTIES LABELS demo ENVIRONMENT
     "PHX_PROGRAM=$<TARGET_FILE:phalanx>;PHX_DEMO_OUT=${PROJECT_BINARY_DIR}/demo;PHX_DEMO_ITERS=4")
 endif()
+if(PHX_TESTS)  # wrong commands, files and environments, and what is said about them
+  add_test(NAME bad_inputs.EndWithTheRightCodeAndWords
+           COMMAND "${PROJECT_SOURCE_DIR}/scripts/bad_inputs.sh" --quick "$<TARGET_FILE:phalanx>")
+  set_tests_properties(bad_inputs.EndWithTheRightCodeAndWords PROPERTIES LABELS bad_inputs TIMEOUT 300)
+endif()
 if(TARGET cli_test)  # runs the program as users do
   add_dependencies(cli_test phalanx)
   target_compile_definitions(cli_test PRIVATE PHX_BINARY="$<TARGET_FILE:phalanx>")

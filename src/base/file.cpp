@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/mapped_faults.h"
 
 namespace phx {
 namespace {
@@ -174,7 +175,21 @@ AppendFile::AppendFile(const Path& path)
 }
 
 void AppendFile::write(std::string_view text) {
-  write_all(Disk::real(), file_, as_bytes(text), path_);
+  struct stat before {};
+  const bool regular = ::fstat(file_.get(), &before) == 0 && S_ISREG(before.st_mode);
+  try {
+    write_all(Disk::real(), file_, as_bytes(text), path_);
+  } catch (...) {
+    if (regular) (void)!::ftruncate(file_.get(), before.st_size);
+    throw;
+  }
+}
+
+bool AppendFile::in_place() const {
+  struct stat own {
+  }, named{};
+  return ::fstat(file_.get(), &own) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 MappedFile::MappedFile(const Path& path) : path_(path) {
@@ -185,6 +200,7 @@ MappedFile::MappedFile(const Path& path) : path_(path) {
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) throw_file_error("map", path, errno);
   data_ = static_cast<const std::byte*>(address);
+  add_mapping(data_, size_, path_.native(), info);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -200,7 +216,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  remove_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 }  // namespace phx

@@ -74,21 +74,23 @@ class AtomicFile {
   int64_t size_ = 0;
 };
 
-// Bytes go to the end of the file, and have left the process when `write` returns.
+// Bytes go to the end of the file, and have left the process when `write` returns. Where only some
+// of them could be written, the file is cut back to what it was.
 class AppendFile {
  public:
   explicit AppendFile(const Path& path);
 
   void write(std::string_view text);
   const Path& path() const { return path_; }
+  bool in_place() const;  // whether the path still names this file: somebody may have removed it
 
  private:
   Path path_;
   FileHandle file_;
 };
 
-// A whole file, mapped read-only. Shortening the file while it is mapped ends the program (SIGBUS):
-// that is why our own files are replaced by rename and never cut.
+// A whole file, mapped read-only. What happens when it becomes shorter while it is mapped:
+// base/mapped_faults.h. Our own files are replaced by rename and never cut.
 class MappedFile {
  public:
   explicit MappedFile(const Path& path);

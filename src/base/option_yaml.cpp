@@ -76,7 +76,10 @@ void OptionSet::parse_yaml(const std::string& yaml_text, const std::string& file
     PHX_CHECK(root.IsMap(), "the top level should be a map of option names to values");
     flatten(flatten, root);
   } catch (const std::exception& error) {
-    report.problems.push_back({ProblemKind::file, file_name, str_cat(file_name, ": ", error.what()),
+    std::string what = error.what();
+    if (constexpr std::string_view mark = "yaml-cpp: "; what.starts_with(mark))
+      what.erase(0, mark.size());
+    report.problems.push_back({ProblemKind::file, file_name, str_cat(file_name, ": ", what),
                                "an entry reads `hidden-size: 1024`"});
     return;
   }

@@ -86,7 +86,9 @@ std::optional<int64_t> latest_checkpoint(const Path& folder) {
   const size_t end = text.find_last_not_of(" \n\r\t") + 1;
   if (const auto iteration = parse_number(std::string_view(text).substr(0, end))) return iteration;
   throw_error(str_cat(tracker.string(), " should hold an iteration's number, but holds '",
-                      text.substr(0, 40), "'"));
+                      text.substr(0, 40),
+                      "'\n  hint: write the number of a checkpoint into it, or ",
+                      "use --ckpt-step or --load-newest-valid"));
 }
 
 Path find_checkpoint(const Path& folder, int64_t iteration) {

@@ -161,23 +161,27 @@ void NativeCheckpoint::read_piece(const std::string& name, const TensorInfo& inf
   });
 }
 
-void NativeCheckpoint::verify() const {
-  std::vector<int64_t> accounted(manifest_.files.size());
+namespace {
+
+// `shard(i)`: the open file i of the manifest.
+template <class Shard>
+void verify_blocks(const Path& folder, const Manifest& manifest, const Shard& shard) {
+  std::vector<int64_t> accounted(manifest.files.size());
   std::vector<std::byte> bytes;
-  for (size_t i = 0; i < manifest_.files.size(); ++i) {
+  for (size_t i = 0; i < manifest.files.size(); ++i) {
     shard(int64_t(i));  // its header
-    accounted[i] = manifest_.files[i].header_bytes;
+    accounted[i] = manifest.files[i].header_bytes;
   }
-  for (const auto& [name, tensor] : manifest_.tensors) {
+  for (const auto& [name, tensor] : manifest.tensors) {
     for (const SavedPiece& piece : tensor.pieces) {
       const int64_t size = piece_bytes(tensor.info, piece.box);
       accounted[size_t(piece.file)] += size;
       const ShardReader& file = shard(piece.file);
-      const int64_t step = std::max(kVerifyBytes / manifest_.block_bytes, int64_t{1});
+      const int64_t step = std::max(kVerifyBytes / manifest.block_bytes, int64_t{1});
       for (int64_t block = 0; block < int64_t(piece.hashes.size()); block += step) {
-        const int64_t begin = block * manifest_.block_bytes;
-        bytes.resize(size_t(std::min(step * manifest_.block_bytes, size - begin)));
-        const auto bad = file.read_blocks(piece.offset + begin, bytes, manifest_.block_bytes,
+        const int64_t begin = block * manifest.block_bytes;
+        bytes.resize(size_t(std::min(step * manifest.block_bytes, size - begin)));
+        const auto bad = file.read_blocks(piece.offset + begin, bytes, manifest.block_bytes,
                                           std::span(piece.hashes).subspan(size_t(block)));
         PHX_CHECK(!bad, file.path().string(), " is damaged: bytes from ", *bad, " on, of ", name,
                   ", are not what was written");
@@ -185,8 +189,24 @@ void NativeCheckpoint::verify() const {
     }
   }
   for (size_t i = 0; i < accounted.size(); ++i)
-    PHX_CHECK(accounted[i] == manifest_.files[i].bytes, (path_ / manifest_.files[i].name).string(),
-              " has ", manifest_.files[i].bytes - accounted[i], " bytes that belong to no tensor");
+    PHX_CHECK(accounted[i] == manifest.files[i].bytes, (folder / manifest.files[i].name).string(),
+              " has ", manifest.files[i].bytes - accounted[i], " bytes that belong to no tensor");
+}
+
+}  // namespace
+
+void NativeCheckpoint::verify() const {
+  verify_blocks(path_, manifest_, [&](int64_t i) -> const ShardReader& { return shard(i); });
+}
+
+void verify_on_disk(const Path& folder, const Manifest& manifest) {
+  std::vector<std::unique_ptr<ShardReader>> shards;
+  for (const ShardFile& file : manifest.files) {
+    drop_from_page_cache(folder / file.name);
+    shards.push_back(std::make_unique<ShardReader>(folder / file.name, file, /*direct=*/true));
+  }
+  verify_blocks(folder, manifest,
+                [&](int64_t i) -> const ShardReader& { return *shards[size_t(i)]; });
 }
 
 bool is_native_checkpoint(const Path& path) { return std::filesystem::exists(manifest_path(path)); }
@@ -201,6 +221,39 @@ std::optional<int64_t> newest_valid_checkpoint(const Path& folder,
       why_not.push_back(error.what());
     }
   }
+  return std::nullopt;
+}
+
+std::optional<CheckpointToLoad> checkpoint_to_load(const Path& folder) {
+  const std::vector<int64_t> there = checkpoints_in(folder);  // the newest first
+  if (const std::optional<int64_t> named = latest_checkpoint(folder)) {
+    PHX_CHECK(std::filesystem::exists(find_checkpoint(folder, *named)), folder.string(),
+              ": latest_checkpointed_iteration.txt names iteration ", *named, ", but ",
+              iteration_name(*named), " is not there",
+              there.empty()
+                  ? "\n  hint: copy it there, or give another folder"
+                  : str_cat("\n  hint: the newest that is there is iteration ", there.front(),
+                            ": --ckpt-step ", there.front(), ", or --load-newest-valid"));
+    return CheckpointToLoad{.iteration = *named};
+  }
+  std::string why_not;
+  for (const int64_t iteration : there) {
+    try {
+      const NativeCheckpoint complete(find_checkpoint(folder, iteration));
+      return CheckpointToLoad{
+          .iteration = iteration,
+          .warning = str_cat(folder.string(),
+                             " has no latest_checkpointed_iteration.txt; the newest complete "
+                             "checkpoint there is used: iteration ",
+                             iteration, why_not)};
+    } catch (const std::exception& error) {
+      why_not += str_cat("\n  ", error.what());
+    }
+  }
+  PHX_CHECK(there.empty(), folder.string(),
+            " has no latest_checkpointed_iteration.txt, and none of ", "its ", there.size(),
+            " checkpoints is complete:", why_not,
+            "\n  hint: give another --load, or move these folders away to begin anew");
   return std::nullopt;
 }
 

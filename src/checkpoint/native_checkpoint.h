@@ -68,4 +68,19 @@ bool is_native_checkpoint(const Path& path);
 std::optional<int64_t> newest_valid_checkpoint(const Path& folder,
                                                std::vector<std::string>& why_not);
 
+// Which checkpoint of a folder to load: the one that the tracker names. Where the tracker is
+// missing beside checkpoints, the newest one that is complete (its files are there with their
+// sizes), and `warning` says so: nobody begins anew over checkpoints because a small file was lost.
+// Nothing if there is none; throws if the tracker names one that is not there, or if none is
+// complete.
+struct CheckpointToLoad {
+  int64_t iteration = 0;
+  std::string warning = {};
+};
+std::optional<CheckpointToLoad> checkpoint_to_load(const Path& folder);
+
+// Reads every block of every file of the manifest from `folder`, past the page cache where the
+// system lets us, and throws on the first that is not what was written.
+void verify_on_disk(const Path& folder, const Manifest& manifest);
+
 }  // namespace phx

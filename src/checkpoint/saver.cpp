@@ -11,7 +11,9 @@
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/native_checkpoint.h"
 #include "checkpoint/shard_bytes.h"
+#include "checkpoint/shard_reader.h"
 #include "checkpoint/shard_writer.h"
 #include "checkpoint/staging_ring.h"
 
@@ -260,6 +262,7 @@ void CheckpointSaver::write_shard(Job& job) {
   }
   Manifest part = shard.finish();
   part.iteration = job.iteration;
+  if (options_.verify) read_back(job, [&] { verify_on_disk(temporary, part); });
   if (rank() != 0) {
     // Rank 0 reads it, commits, and the folder has another name at once: nothing may be done there
     // behind the rename.
@@ -271,6 +274,20 @@ void CheckpointSaver::write_shard(Job& job) {
   }
   job.set(&Job::written);
   commit(job, std::move(part));
+}
+
+void CheckpointSaver::read_back(const Job& job, const std::function<void()>& check) const {
+  try {
+    check();
+  } catch (const std::exception& error) {
+    const std::optional<int64_t> kept = latest_checkpoint(options_.folder);
+    throw_error(
+        str_cat("--save-verify: the disk does not give back what was written: ", error.what(),
+                "\n  the checkpoint of iteration ", job.iteration, " does not count; ",
+                kept ? str_cat("the newest is still that of iteration ", *kept)
+                     : std::string("there is none yet"),
+                "\n  hint: check this disk, and save to another one"));
+  }
 }
 
 // Rank 0, in the background.
@@ -288,7 +305,14 @@ void CheckpointSaver::commit(Job& job, Manifest manifest) {
   }
   manifest.info = job.info;
   manifest.check_complete(temporary.string());
-  write_file(manifest_path(temporary), manifest.to_text(), *options_.disk);
+  const Path manifest_file = manifest_path(temporary);
+  write_file(manifest_file, manifest.to_text(), *options_.disk);
+  if (options_.verify)
+    read_back(job, [&] {
+      drop_from_page_cache(manifest_file);
+      PHX_CHECK(read_file(manifest_file) == manifest.to_text(), manifest_file.string(),
+                " is not what was written");
+    });
   const std::optional<int64_t> before = latest_checkpoint(options_.folder);
   commit_checkpoint(options_.folder, job.iteration, *options_.disk);
   if (options_.retain_interval && before && *before != job.iteration &&

@@ -34,6 +34,8 @@ struct SaverOptions {
   int64_t ring_bytes = int64_t{2} << 30;
   // When a checkpoint is complete the one before goes, unless its iteration is a multiple of this.
   std::optional<int64_t> retain_interval = {};
+  // Every rank reads its file back from the disk and checks it before the checkpoint counts.
+  bool verify = false;
   Disk* disk = &Disk::real();
 };
 
@@ -80,6 +82,7 @@ class CheckpointSaver {
   void copy_parts(Job& job);
   void write_parts(Job& job);
   void write_shard(Job& job);
+  void read_back(const Job& job, const std::function<void()>& check) const;
   void commit(Job& job, Manifest manifest);
   void rethrow();
   int rank() const { return options_.world == nullptr ? 0 : options_.world->rank(); }

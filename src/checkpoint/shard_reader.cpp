@@ -34,6 +34,11 @@ std::byte* direct_buffer() {
 
 }  // namespace
 
+void drop_from_page_cache(const Path& path) {
+  const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.is_open()) (void)::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
 ShardReader::ShardReader(const Path& path, const ShardFile& said, bool direct)
     : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), bytes_(said.bytes) {
   if (!file_.is_open()) throw_file_error("read", path, errno);

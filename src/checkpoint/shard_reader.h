@@ -41,4 +41,8 @@ class ShardReader {
   void* pages_ = nullptr;  // the file, mapped to ask which of it is in the page cache
 };
 
+// What the page cache has of a synced file goes, so that the next reads ask the disk. A wish: no
+// error where the system does not grant it.
+void drop_from_page_cache(const Path& path);
+
 }  // namespace phx

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "cli/build_info.h"
 #include "cli/convert_command.h"
 #include "cli/corpus_command.h"
 #include "cli/exit_codes.h"
@@ -49,6 +50,16 @@ void print_usage(std::ostream& out) {
          "\nexample:\n  phalanx pretrain --config recipe.yaml --check-args\n";
 }
 
+// A library's own mark before its message means nothing to who reads it.
+std::string without_marks(std::string text) {
+  for (size_t at; (at = text.find("[json.exception.")) != std::string::npos;) {
+    const size_t end = text.find("] ", at);
+    if (end == std::string::npos) break;
+    text.erase(at, end + 2 - at);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::span<const Command> commands() {
@@ -85,7 +96,9 @@ int run_phalanx(std::span<const std::string> args) {
     return kExitDone;
   }
   if (name == "--version" || name == "version") {
-    std::cout << "phalanx " PHX_VERSION "\n";
+    std::cout << "phalanx " << program_version();
+    if (const std::string id = build_id(); !id.empty()) std::cout << " (build " << id << ")";
+    std::cout << "\n";
     return kExitDone;
   }
   std::vector<std::string> names;
@@ -95,10 +108,10 @@ int run_phalanx(std::span<const std::string> args) {
     try {
       return command.run(args.subspan(1));
     } catch (const UsageError& error) {
-      std::cerr << "error: " << error.what() << "\n";
+      std::cerr << "error: " << without_marks(error.what()) << "\n";
       return kExitUsage;
     } catch (const std::exception& error) {
-      std::cerr << "error: " << error.what() << "\n";
+      std::cerr << "error: " << without_marks(error.what()) << "\n";
       return kExitFailed;
     }
   }

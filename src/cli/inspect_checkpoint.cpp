@@ -42,7 +42,11 @@ struct InspectOptions {
 // `path` is a checkpoint, or a folder of them.
 Path checkpoint_at(const Path& path, const std::optional<int64_t>& step) {
   if (!step && is_native_checkpoint(path)) return path;
-  const std::optional<int64_t> iteration = step ? step : latest_checkpoint(path);
+  std::optional<int64_t> iteration = step;
+  if (const auto found = step ? std::nullopt : checkpoint_to_load(path)) {
+    if (!found->warning.empty()) std::cerr << "warning: " << found->warning << "\n";
+    iteration = found->iteration;
+  }
   PHX_CHECK(iteration, path.string(), " is no checkpoint, and holds none: it has neither ",
             "manifest.json nor latest_checkpointed_iteration.txt");
   return find_checkpoint(path, *iteration);

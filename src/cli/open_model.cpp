@@ -1,5 +1,7 @@
 #include "cli/open_model.h"
 
+#include <iostream>
+
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/native_checkpoint.h"
@@ -28,7 +30,11 @@ OpenedModel open_model(const std::string& folder, std::optional<int64_t> step) {
     const HfModel hf(folder);
     return {options_of(hf, folder), hf.tensors};
   }
-  const std::optional<int64_t> iteration = step ? step : latest_checkpoint(folder);
+  std::optional<int64_t> iteration = step;
+  if (const auto found = step ? std::nullopt : checkpoint_to_load(folder)) {
+    if (!found->warning.empty()) std::cerr << "warning: " << found->warning << "\n";
+    iteration = found->iteration;
+  }
   PHX_CHECK(iteration.has_value(), "--load ", folder,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   auto checkpoint = std::make_shared<NativeCheckpoint>(find_checkpoint(folder, *iteration));

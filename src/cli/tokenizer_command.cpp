@@ -259,6 +259,10 @@ int train(std::span<const std::string> args) {
       bytes += static_cast<int64_t>(text.size());
     }
   }
+  PHX_CHECK(
+      bytes > 0, "--input ", options.input.front(),
+      options.input.size() > 1 ? " and the others hold" : " holds",
+      " no text to learn from\n  hint: give a file of text, or of JSON lines with a \"text\"");
   const BpeTraining trained = trainer.train(options.vocab_size, options.special);
   make_folder(options.output);
   write_file(Path(options.output) / "tokenizer.json", trained.tokenizer_json);

@@ -10,13 +10,17 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/mapped_faults.h"
+#include "checkpoint/folder_lock.h"
 #include "cli/exit_codes.h"
+#include "cli/run_settings.h"
 #include "cli/usage_error.h"
 #include "comm/machine_limits.h"
 #include "comm/thread_world.h"
 #include "comm/world.h"
 #include "kernels/attention_dropout.h"
 #include "train/num_parameters.h"
+#include "train/save_folder.h"
 #include "train/trainer.h"
 
 namespace phx {
@@ -79,11 +83,30 @@ std::string described(Runtime& runtime, const Mesh& mesh, const PretrainOptions&
   return text;
 }
 
+// For people: nothing reads it, so that a run goes on without it.
+void keep_options(const PretrainOptions& options) {
+  try {
+    write_file(Path(options.train.save) / "options.json",
+               options_to_keep(options).to_json(2) + "\n");
+  } catch (const std::exception& error) {
+    log_warning(error.what());
+  }
+}
+
 // One rank's part of the run.
 RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const Sources& sources,
                 const Mesh& mesh, Runtime& runtime, Terminal& terminal,
                 const TrainerOptions& trainer_options) {
   terminal.print(described(runtime, mesh, options));
+  const bool saves = !options.train.save.empty() && !options.train.skip_train;
+  std::optional<FolderLock> lock;
+  if (saves && mesh.rank() == 0) {
+    lock.emplace(options.train.save);
+    if (const auto& dead = lock->taken_over_from())
+      log_warning(str_cat("--save ", options.train.save, " was held by ", dead->description(),
+                          ", which is dead: its lock is taken over"));
+    check_save_folder(options.train);
+  }
   Session session(config, sources, runtime.device(), mesh);
   terminal.print(str_cat("model: ", format_thousands(num_parameters(config.model)),
                          " parameters; data: ", session.data_description));
@@ -91,11 +114,7 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
   if (const double applied = kernels::attention_dropout_probability(dropout); applied != dropout)
     terminal.print(str_cat("--attention-dropout ", dropout, " is applied as ",
                            std::lround(applied * 256), "/256 = ", applied));
-  if (!options.train.save.empty() && mesh.rank() == 0) {
-    make_folder(options.train.save);
-    write_file(Path(options.train.save) / "options.json",
-               options_to_keep(options).to_json(2) + "\n");
-  }
+  if (lock) keep_options(options);
   return Trainer(session, terminal, trainer_options).run();
 }
 
@@ -171,7 +190,8 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
   const auto terminal = std::make_shared<Terminal>();
   log_to(terminal, LogLevel::info);
 
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end a run
+  std::signal(SIGPIPE, SIG_IGN);              // a closed pipe behind the log must not end a run
+  handle_mapped_faults(OnMappedFault::note);  // batches are checked before they are trained on
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
   // Each of a rank's streams needs a queue of its own on the GPU: in a shared one, a message that
   // waits for its peer would hold up the very work that the peer waits for. (Scripts for Megatron
@@ -179,10 +199,11 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   const RunConfig config = run_config(options);
   const RuntimeOptions device = runtime_options(options.train);
-  const WorldOptions waits{.timeout =
-                               std::chrono::minutes(options.parallel.distributed_timeout_minutes)};
-  if (launch && launch->size > 1)
+  WorldOptions waits{.timeout = std::chrono::minutes(options.parallel.distributed_timeout_minutes)};
+  if (launch && launch->size > 1) {
+    waits.settings = run_settings(options, name(device.kind), environment_variables());
     return exit_code(run_as_process(options, config, *launch, device, *terminal, waits));
+  }
   const Sources sources(config);
   const int64_t wanted = options.parallel.local_ranks.value_or(model_ranks(options.parallel));
   const int world = int(std::min<int64_t>(wanted, INT_MAX));

@@ -22,6 +22,7 @@ std::unique_ptr<World> make_mpi_world(const LaunchEnvironment&, const WorldOptio
 #include <chrono>
 #include <exception>
 #include <list>
+#include <numeric>
 #include <thread>
 
 #include "comm/process_ledgers.h"
@@ -235,6 +236,7 @@ class MpiWorld : public World {
     PHX_MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &environment_.rank));
     PHX_MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &environment_.size));
     ledgers_ = std::make_shared<ProcessLedgers>(environment_);
+    compare_settings(settings_text(options.settings));
   }
   ~MpiWorld() override {
     // After an error the others may never come to the end: mpirun sees us go, and ends them.
@@ -273,6 +275,28 @@ class MpiWorld : public World {
   }
 
  private:
+  // All ranks have met in MPI_Init. Rank 0 compares, and all say what it found.
+  void compare_settings(const std::string& own) const {
+    const int ranks = size(), bytes = int(own.size());
+    std::vector<int> counts(static_cast<size_t>(ranks)), places(static_cast<size_t>(ranks));
+    PHX_MPI_CHECK(MPI_Gather(&bytes, 1, MPI_INT, counts.data(), 1, MPI_INT, 0, MPI_COMM_WORLD));
+    std::exclusive_scan(counts.begin(), counts.end(), places.begin(), 0);
+    std::string texts(rank() == 0 ? size_t(places.back() + counts.back()) : 0, '\0');
+    PHX_MPI_CHECK(MPI_Gatherv(own.data(), bytes, MPI_CHAR, texts.data(), counts.data(),
+                              places.data(), MPI_CHAR, 0, MPI_COMM_WORLD));
+    std::vector<Settings> of_ranks;
+    for (size_t r = 0; rank() == 0 && r < size_t(ranks); ++r)
+      of_ranks.push_back(parse_settings(texts.substr(size_t(places[r]), size_t(counts[r]))));
+    std::string verdict = settings_differences(of_ranks);
+    int length = int(verdict.size());
+    PHX_MPI_CHECK(MPI_Bcast(&length, 1, MPI_INT, 0, MPI_COMM_WORLD));
+    verdict.resize(size_t(length));
+    PHX_MPI_CHECK(MPI_Bcast(verdict.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD));
+    if (verdict.empty()) return;
+    MPI_Finalize();
+    throw_error(verdict);
+  }
+
   LaunchEnvironment environment_;
   std::chrono::milliseconds timeout_;
   std::shared_ptr<PendingSends> pending_;

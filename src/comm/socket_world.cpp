@@ -65,6 +65,7 @@ class SocketWorld : public World {
       : environment_(environment), ledgers_(std::make_shared<ProcessLedgers>(environment)) {
     make_room_for_files(environment.size);
     TcpStore store(store_options(environment, options.timeout));
+    compare_settings(store, environment.rank, environment.size, options.settings);
     mesh_ = std::make_shared<SocketMesh>(environment, store, options.timeout,
                                          [ledgers = ledgers_] { ledgers->note_first_failure(); });
   }

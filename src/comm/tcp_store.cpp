@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "comm/byte_transport.h"
 #include "comm/machine_key.h"
@@ -122,13 +123,17 @@ std::chrono::seconds silence_limit(std::chrono::milliseconds timeout) {
 }
 
 TcpStore::~TcpStore() {
-  const bool leaving_well = !abandoned_ && std::uncaught_exceptions() == 0;
+  if (!abandoned_ && std::uncaught_exceptions() == 0) leave();
+}
+
+void TcpStore::leave() {
+  if (std::exchange(left_, true)) return;
   try {
-    if (broken_.empty() && leaving_well) ask(store_wire::goodbye, "", "", std::chrono::seconds(5));
+    if (broken_.empty()) ask(store_wire::goodbye, "", "", std::chrono::seconds(5));
   } catch (const std::exception&) {
     // Nobody is left to say goodbye to.
   }
-  if (server_ && leaving_well) server_->wait_for_goodbyes(deadline_in(options_.timeout));
+  if (server_) server_->wait_for_goodbyes(deadline_in(options_.timeout));
 }
 
 TcpStore::Reply TcpStore::ask(uint8_t what, const std::string& key, const std::string& value,

@@ -57,6 +57,8 @@ class TcpStore {
   void fail(const std::string& why);
   std::optional<std::string> failure();
   void abandon() { abandoned_ = true; }
+  // What the destructor does where no exception is on its way; nothing is asked for afterwards.
+  void leave();
 
   // By which rank 0's machine reaches this one, and this one rank 0's. Both are loopback addresses
   // if that is the same machine.
@@ -84,6 +86,7 @@ class TcpStore {
   FileHandle socket_;
   std::string broken_;  // why there is no connection any more
   std::atomic<bool> abandoned_ = false;
+  bool left_ = false;
 };
 
 }  // namespace phx

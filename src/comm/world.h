@@ -7,12 +7,16 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/settings.h"
 
 namespace phx {
 
 struct WorldOptions {
   // No wait is longer: its error names who did not come, and where from the call was made.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // Of this rank. Ranks that are processes compare them when they have met, and all throw if
+  // something differs.
+  Settings settings = {};
 };
 
 // This process's World, by its environment (comm/launch_environment.h) and device:

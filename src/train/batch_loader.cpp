@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/mapped_faults.h"
 #include "base/math.h"
 
 namespace phx {
@@ -127,18 +128,58 @@ BatchLoader::HostBatch BatchLoader::Reader::read(int64_t consumed,
                 int32_t(layout.plane));
     batch.sequences.push_back(sequences);
   }
+  check_mapped_files();  // what was read may be zeros of a file that is not whole any more
   return batch;
 }
 
-void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
+// Token 0 everywhere, and no label that counts.
+BatchLoader::HostBatch BatchLoader::Reader::blank(int64_t num_micro_batches) const {
+  HostBatch batch;
+  batch.numbers.resize(size_t(num_micro_batches * layout.size()));
+  batch.tokens.assign(size_t(num_micro_batches), 0);
+  const auto b = shape.micro_batch;
+  for (int64_t k = 0; k < num_micro_batches; ++k) {
+    int32_t* numbers = batch.numbers.data() + k * layout.size();
+    std::fill(numbers + layout.plane, numbers + 2 * layout.plane, kIgnored);
+    batch.sequences.push_back({.count = b, .longest = shape.seq_length});
+    if (!layout.packed) continue;
+    int32_t* ends = numbers + layout.cu_seqlens_at();
+    std::fill(ends, numbers + layout.size(), int32_t(layout.plane));
+    for (int64_t j = 0; j < b; ++j) ends[j] = int32_t(j * shape.seq_length);
+  }
+  return batch;
+}
+
+bool BatchLoader::begin_load(int64_t consumed, int64_t num_micro_batches) {
   PHX_CHECK(num_micro_batches >= 1 && num_micro_batches <= shape_.num_micro_batches, "a batch of ",
             num_micro_batches, " micro-batches, where there is room for ",
             shape_.num_micro_batches);
   consumed_ = consumed;
   num_micro_batches_ = num_micro_batches;
   tokens_.assign(size_t(num_micro_batches), layout_.plane);
-  if (!shape_.reads || device_.device().kind() == DeviceKind::meta) return;
+  return shape_.reads && device_.device().kind() != DeviceKind::meta;
+}
 
+void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
+  if (begin_load(consumed, num_micro_batches)) place(next(consumed, num_micro_batches));
+}
+
+std::exception_ptr BatchLoader::try_load(int64_t consumed, int64_t num_micro_batches) {
+  if (!begin_load(consumed, num_micro_batches)) return nullptr;
+  HostBatch batch;
+  std::exception_ptr error;
+  try {
+    batch = next(consumed, num_micro_batches);
+  } catch (...) {
+    error = std::current_exception();
+    batch = reader_->blank(num_micro_batches);
+  }
+  place(std::move(batch));
+  return error;
+}
+
+// The batch after `consumed` samples; the one behind it is begun to be read.
+BatchLoader::HostBatch BatchLoader::next(int64_t consumed, int64_t num_micro_batches) {
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   const bool was_read =
       ahead && ahead->consumed == consumed && ahead->num_micro_batches == num_micro_batches;
@@ -149,13 +190,16 @@ void BatchLoader::load(int64_t consumed, int64_t num_micro_batches) {
                              [reader = reader_, first = ahead_->consumed, num_micro_batches] {
                                return reader->read(first, num_micro_batches);
                              });
+  return batch;
+}
 
+void BatchLoader::place(HostBatch batch) {
   Runtime& runtime = device_.runtime();
   Staging& staging = staging_[next_];
   next_ = 1 - next_;
   runtime.backend().wait_on_host(staging.read);
   std::memcpy(staging.memory.get(), batch.numbers.data(), batch.numbers.size() * sizeof(int32_t));
-  Tensor used = device_.rows(0, num_micro_batches);
+  Tensor used = device_.rows(0, num_micro_batches_);
   copy_from_host(used, static_cast<const int32_t*>(staging.memory.get()));
   staging.read = runtime.stream(StreamName::compute).record();
   tokens_ = std::move(batch.tokens);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <future>
 #include <memory>
 #include <optional>
@@ -44,6 +45,9 @@ class BatchLoader {
   // many as there is room for if that is not said.
   void load(int64_t consumed, int64_t num_micro_batches);
   void load(int64_t consumed) { load(consumed, shape_.num_micro_batches); }
+  // The same for one rank of several, which the others wait for: where the samples cannot be read
+  // the batch is blank and counts for nothing, and the error is returned.
+  std::exception_ptr try_load(int64_t consumed, int64_t num_micro_batches);
 
   const BatchShape& shape() const { return shape_; }
   int64_t num_micro_batches() const { return num_micro_batches_; }  // of the current batch
@@ -79,6 +83,7 @@ class BatchLoader {
     int64_t vocab_size;
 
     HostBatch read(int64_t consumed, int64_t num_micro_batches) const;
+    HostBatch blank(int64_t num_micro_batches) const;
     void fill(const Sample& sample, int64_t index, int64_t j, int32_t* numbers, HostBatch& batch,
               Sequences& sequences) const;
     void check(const Sample& sample, int64_t index) const;
@@ -87,6 +92,10 @@ class BatchLoader {
     int64_t consumed = 0, num_micro_batches = 0;
     std::future<HostBatch> batch;
   };
+
+  bool begin_load(int64_t consumed, int64_t num_micro_batches);  // whether samples are read
+  HostBatch next(int64_t consumed, int64_t num_micro_batches);
+  void place(HostBatch batch);
 
   std::shared_ptr<const Reader> reader_;
   BatchShape shape_;

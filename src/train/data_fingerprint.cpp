@@ -1,6 +1,10 @@
 #include "train/data_fingerprint.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <sstream>
 
 #include "base/error.h"
@@ -48,8 +52,44 @@ bool is_number(const std::string& word) {
   return !word.empty() && *end == '\0';
 }
 
+// Of both ends of a file and of pages between: all of a small one. Empty where it cannot be read.
+std::string sampled_hash(const Path& path, int64_t bytes) {
+  constexpr int64_t kEnd = 1 << 16, kPage = 4096, kPages = 16;
+  const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return "";
+  std::vector<std::byte> part(size_t{kEnd});
+  Xxh3 hash;
+  hash.begin();
+  bool whole = true;
+  const auto add = [&](int64_t at, int64_t count) {
+    for (const int64_t end = std::min(at + count, bytes); at < end;) {
+      const ssize_t n =
+          ::pread(file.get(), part.data(), size_t(std::min<int64_t>(end - at, kEnd)), off_t(at));
+      if (n < 0 && errno == EINTR) continue;
+      whole &= n > 0;
+      if (n <= 0) return;
+      hash.add(std::span(part).first(size_t(n)));
+      at += n;
+    }
+  };
+  if (bytes <= 2 * kEnd + kPages * kPage) {
+    add(0, bytes);
+  } else {
+    add(0, kEnd);
+    for (int64_t i = 0; i < kPages; ++i) add(kEnd + i * ((bytes - 2 * kEnd) / kPages), kPage);
+    add(bytes - kEnd, kEnd);
+  }
+  return whole ? str_cat("xxh3:", hash.value()) : "";
+}
+
+enum class Files { sizes, contents };
+
 class Fingerprint {
  public:
+  // What lies on disk, and nothing else.
+  explicit Fingerprint(const RunConfig& config) : chats_(config.sft.sft), files_(Files::contents) {
+    if (!config.data.mock_data) add_files(config.data);
+  }
   Fingerprint(const RunConfig& config, const SampleSource* train) : chats_(config.sft.sft) {
     DataConfig data = config.data;
     SftConfig sft = config.sft;
@@ -62,7 +102,14 @@ class Fingerprint {
     put("--seq-length", config.model.seq_length);
     put("--seed", config.train.seed);
     if (train != nullptr) put("the first samples", str_cat("xxh3:", hash_of_first_samples(*train)));
-    if (data.mock_data) return;
+    if (!data.mock_data) add_files(data);
+  }
+
+  std::string text() const { return json_text(values_); }
+  const Json& values() const { return values_; }
+
+ private:
+  void add_files(const DataConfig& data) {
     add_file(data.token_file);
     for (const auto* words :
          {&data.data_path, &data.train_data_path, &data.valid_data_path, &data.test_data_path})
@@ -73,9 +120,6 @@ class Fingerprint {
       if (!file.empty()) add_content(file);
   }
 
-  std::string text() const { return json_text(values_); }
-
- private:
   void put(const std::string& key, Json value) { values_[key] = std::move(value); }
 
   static std::string flag(std::string key) {
@@ -95,6 +139,7 @@ class Fingerprint {
         continue;
       }
       add_file(chats_ ? word : word + ".bin");
+      if (!chats_ && files_ == Files::contents) add_file(word + ".idx");
     }
   }
 
@@ -103,8 +148,13 @@ class Fingerprint {
     if (path.empty()) return;
     std::error_code missing;
     const auto bytes = std::filesystem::file_size(path, missing);
-    put(str_cat("file ", ++num_files_), str_cat(Path(path).filename().string(), ", ",
-                                                missing ? "missing" : str_cat(bytes, " bytes")));
+    std::string value = str_cat(Path(path).filename().string(), ", ",
+                                missing ? "missing" : str_cat(bytes, " bytes"));
+    if (!missing && files_ == Files::contents) {
+      const std::string hash = sampled_hash(path, int64_t(bytes));
+      value += hash.empty() ? ", cannot be read" : ", " + hash;
+    }
+    put(str_cat("file ", ++num_files_), std::move(value));
   }
 
   void add_content(Path path) {
@@ -115,6 +165,7 @@ class Fingerprint {
   }
 
   bool chats_;
+  Files files_ = Files::sizes;
   int num_files_ = 0, num_weights_ = 0;
   Json values_ = Json::object();
 };
@@ -123,6 +174,14 @@ class Fingerprint {
 
 std::string data_fingerprint(const RunConfig& config, const SampleSource* train) {
   return Fingerprint(config, train).text();
+}
+
+std::map<std::string, std::string> data_contents(const RunConfig& config) {
+  std::map<std::string, std::string> contents;
+  const Fingerprint files(config);
+  for (const auto& [key, value] : files.values().items())
+    contents["data " + key] = value.get<std::string>();
+  return contents;
 }
 
 std::vector<std::string> fingerprint_differences(const std::string& before,

@@ -1,10 +1,12 @@
 #include "train/metrics.h"
 
+#include <cerrno>
 #include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/json_lines.h"
+#include "base/log.h"
 
 namespace phx {
 namespace {
@@ -16,20 +18,18 @@ void put(Json& object, const char* key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 
-// Makes the file ready to be appended to, and returns its name.
-const Path& keep_until(const Path& path, int64_t iteration) {
-  if (!std::filesystem::exists(path)) return path;
-  PHX_CHECK(std::filesystem::is_regular_file(path), "--metrics-file ", path.native(), " is ",
-            std::filesystem::is_directory(path) ? "a folder" : "no regular file",
-            ", but lines are appended to a file\n  hint: give the name of a file, such as ",
-            std::filesystem::is_directory(path) ? (path / "metrics.jsonl").native()
-                                                : std::string("metrics.jsonl"));
-  if (iteration == 0) {  // a new run: what an older one wrote is kept beside it
-    Path old = path;
-    old += ".old";
-    std::filesystem::rename(path, old);
-    return path;
-  }
+Path folder_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
+
+void keep_as_old(const Path& path) {
+  Path old = path;
+  old += ".old";
+  std::error_code code;
+  std::filesystem::rename(path, old, code);
+  if (code) throw_file_error("rename", path, code.value());
+}
+
+// Lines of iterations up to this one.
+std::string lines_until(const Path& path, int64_t iteration) {
   std::string kept;
   read_json_lines(path, [&](const nlohmann::json& object, int64_t line) {
     const auto at = object.find("iteration");
@@ -38,6 +38,26 @@ const Path& keep_until(const Path& path, int64_t iteration) {
     // Keys come out sorted here; whoever reads JSON does not mind.
     if (at->get<int64_t>() <= iteration) kept += json_text(object) + '\n';
   });
+  return kept;
+}
+
+// Makes the file ready to be appended to, and returns its name.
+const Path& keep_until(const Path& path, int64_t iteration) {
+  check_metrics_path(path);
+  if (!std::filesystem::exists(path)) return path;
+  if (iteration == 0) {  // a new run: what an older one wrote is kept beside it
+    keep_as_old(path);
+    return path;
+  }
+  std::string kept;
+  try {
+    kept = lines_until(path, iteration);
+  } catch (const std::exception& error) {  // a machine that stopped may have left half a line
+    log_warning(str_cat("--metrics-file: ", error.what(), "\n  it is kept as ", path.native(),
+                        ".old, and a new one begins"));
+    keep_as_old(path);
+    return path;
+  }
   write_file(path, kept);
   return path;
 }
@@ -46,6 +66,19 @@ const Path& keep_until(const Path& path, int64_t iteration) {
 
 MetricsFile::MetricsFile(const Path& path, int64_t resume_iteration)
     : file_(keep_until(path, resume_iteration)) {}
+
+MetricsFile::MetricsFile(const Path& path) : file_((make_folder(folder_of(path)), path)) {}
+
+void check_metrics_path(const Path& path) {
+  std::error_code code;
+  const bool folder = std::filesystem::is_directory(path, code);
+  PHX_CHECK(!std::filesystem::exists(path, code) || std::filesystem::is_regular_file(path, code),
+            "--metrics-file ", path.native(), " is ", folder ? "a folder" : "no regular file",
+            ", but lines are appended to a file\n  hint: give the name of a file, such as ",
+            folder ? (path / "metrics.jsonl").native() : std::string("metrics.jsonl"));
+  if (!std::filesystem::is_directory(folder_of(path), code))
+    throw_file_error("append to", path, ENOENT);
+}
 
 void MetricsFile::write(const IterationReport& report) {
   Json object;

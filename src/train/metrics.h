@@ -20,13 +20,19 @@ class MetricsFile {
   // Goes on after `resume_iteration`: lines of later iterations, which a run wrote that stopped
   // before its next checkpoint, are taken out. 0 starts a new file; an older one becomes FILE.old.
   MetricsFile(const Path& path, int64_t resume_iteration);
+  explicit MetricsFile(const Path& path);  // goes on behind what is there
 
   void write(const IterationReport& report);
   void write(const ValidationReport& report);
+  bool in_place() const { return file_.in_place(); }
 
  private:
   AppendFile file_;
 };
+
+// What is a mistake of the command line, and not of the disk: throws if `path` is no regular file,
+// or lies in a folder that is not there.
+void check_metrics_path(const Path& path);
 
 // What a plot needs of a metrics file.
 struct LossHistory {

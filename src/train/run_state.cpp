@@ -282,6 +282,13 @@ std::optional<int64_t> newest_valid(const Path& folder) {
   return iteration;
 }
 
+std::optional<int64_t> newest(const char* flag, const Path& folder) {
+  const std::optional<CheckpointToLoad> found = checkpoint_to_load(folder);
+  if (!found) return std::nullopt;
+  if (!found->warning.empty()) log_warning(str_cat(flag, ": ", found->warning));
+  return found->iteration;
+}
+
 // What rank 0 finds, on all ranks.
 std::optional<Found> find(const Session& session) {
   const TrainConfig& train = session.config.train;
@@ -306,7 +313,7 @@ std::optional<Found> find(const Session& session) {
   if (!train.load.empty()) {
     const std::optional<int64_t> iteration = look([&]() -> std::optional<int64_t> {
       if (train.ckpt_step) return train.ckpt_step;
-      return train.load_newest_valid ? newest_valid(train.load) : latest_checkpoint(train.load);
+      return train.load_newest_valid ? newest_valid(train.load) : newest("--load", train.load);
     });
     if (iteration) return Found{train.load, *iteration, train.finetune};
   }
@@ -317,7 +324,7 @@ std::optional<Found> find(const Session& session) {
                  /*megatron=*/true};
   if (!train.pretrained_checkpoint.empty()) {
     const std::optional<int64_t> iteration =
-        look([&] { return latest_checkpoint(train.pretrained_checkpoint); });
+        look([&] { return newest("--pretrained-checkpoint", train.pretrained_checkpoint); });
     PHX_CHECK(iteration, "--pretrained-checkpoint ", train.pretrained_checkpoint,
               " holds no checkpoint");
     return Found{train.pretrained_checkpoint, *iteration, /*finetune=*/true};
@@ -498,7 +505,8 @@ std::string checkpoint_options(const Path& folder, std::optional<int64_t> iterat
   if (is_hf_folder(folder)) return hf_options(folder);
   if (is_megatron_folder(folder, iteration))
     return json_text(MegatronModel(folder, iteration, 0, MegatronParts::weights).options());
-  if (!iteration) iteration = latest_checkpoint(folder);
+  if (!iteration)
+    if (const auto found = checkpoint_to_load(folder)) iteration = found->iteration;
   PHX_CHECK(iteration, folder.string(), " holds no checkpoint");
   return NativeCheckpoint(find_checkpoint(folder, *iteration)).info("options");
 }

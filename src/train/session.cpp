@@ -181,10 +181,21 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
   if (sources.test) test_batches.emplace(loader(run, sources.test, device, mesh));
 }
 
+namespace {
+
+int64_t micro_batches_at(const Session& session, int64_t consumed) {
+  const BatchShape& shape = session.train_batches.shape();
+  return session.batch_schedule.size_at(consumed) / (shape.micro_batch * shape.data_ranks);
+}
+
+}  // namespace
+
 void Session::load_batch(int64_t consumed) {
-  const BatchShape& shape = train_batches.shape();
-  const int64_t together = shape.micro_batch * shape.data_ranks;
-  train_batches.load(consumed, batch_schedule.size_at(consumed) / together);
+  train_batches.load(consumed, micro_batches_at(*this, consumed));
+}
+
+std::exception_ptr Session::try_load_batch(int64_t consumed) {
+  return train_batches.try_load(consumed, micro_batches_at(*this, consumed));
 }
 
 }  // namespace phx

@@ -62,6 +62,7 @@ struct Session {
   int64_t data_parallel_size() const { return mesh.sizes().dp; }
   // The training batch that comes after `consumed` samples.
   void load_batch(int64_t consumed);
+  std::exception_ptr try_load_batch(int64_t consumed);  // see BatchLoader::try_load
 
   const RunConfig config;
   const Mesh& mesh;

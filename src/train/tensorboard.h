@@ -38,6 +38,7 @@ class TensorBoardWriter {
   void write(const ValidationReport& report);
 
   void flush();
+  bool in_place() const { return file_.in_place(); }
   const Path& path() const { return file_.path(); }
 
  private:

@@ -97,6 +97,14 @@ void check_offloading(const OptionSet& options, Problems& problems) {
         "use one of them, or --recompute-granularity selective");
 }
 
+// An empty name is a variable of a script that was not set: the run would keep nothing.
+void check_folders(const OptionSet& options, Problems& problems) {
+  for (const char* name : {"save", "load", "pretrained-checkpoint"})
+    if (options.at(name).given && options.text(name).empty())
+      add(problems, name, str_cat("--", name, " \"\" names no folder"),
+          "give a folder, or leave the flag out; a variable of your script may be empty");
+}
+
 void check_batch_schedule(const OptionSet& options, Problems& problems) {
   if (!options.active("step-batch-size-schedule")) return;
   const auto text = options.text("step-batch-size-schedule");
@@ -135,6 +143,10 @@ std::vector<Rule> train_rules() {
       divides("save-interval", "save-retain-interval"),
       requires_option("save-hf-interval", "save", "they are made of its checkpoints"),
       divides("save-interval", "save-hf-interval"),
+      requires_option("save-verify", "save", "there is nothing to verify without it"),
+      requires_option("save-into-used-folder", "save", "it names the folder"),
+      {"--save, --load and --pretrained-checkpoint name a folder where they are given",
+       check_folders},
       requires_option("ckpt-step", "load", "it says where to look"),
       requires_option("exit-on-missing-checkpoint", "load", "it says where to look"),
       requires_option("load-newest-valid", "load", "it says where to look"),

@@ -94,6 +94,8 @@ struct TrainConfig {
   std::optional<int64_t> save_hf_interval;
   bool async_save = false;
   std::optional<int64_t> save_buffer_mib;  // unset: by the machine's free memory
+  bool save_verify = false;
+  bool save_into_used_folder = false;
   bool save_optim = true;
   bool load_optim = true;
   bool save_rng = true;

@@ -114,6 +114,11 @@ void TrainConfig::each(Field&& field) {
   field("save-buffer-mib", save_buffer_mib,
         "host memory of a rank that asynchronous saves go through, in MiB", InRange{16, 1 << 24},
         DefaultIs{"the whole state, or three quarters of the free memory"}, Own{});
+  field("save-verify", save_verify,
+        "read every checkpoint back from the disk and check it before it counts", Own{});
+  field("save-into-used-folder", save_into_used_folder,
+        "begin anew in a --save folder that holds checkpoints of another run, and write over them",
+        Own{});
   field("save-optim", save_optim, "save weights only");
   field("load-optim", load_optim, "load weights and iteration only");
   field("save-rng", save_rng, "leave the seed out of checkpoints");

@@ -1,6 +1,7 @@
 #include "train/train_step.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "core/op_trace.h"
@@ -109,6 +110,10 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
   {
     const OpScope traced(runtime, {.what = "gradient_norm", .kind = OpKind::phase});
     parts_.optimizer.sum_squares(scalars_, counted_);
+    if (settings.spoiled) {  // the sum over the ranks is none either, and all of them skip
+      Tensor squares = scalars_.slot(Slot::sum_squares);
+      kernels::fill(squares, std::numeric_limits<double>::quiet_NaN());
+    }
     if (parts_.mesh.world() != nullptr)
       parts_.mesh.world()->all_reduce(scalars_.rank_sums(), runtime.stream(StreamName::compute));
   }
@@ -200,9 +205,10 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
   const int64_t micro_batches = batch.shape().num_micro_batches;
   const Schedule& plan = schedule("evaluate", micro_batches);
   std::vector<int64_t> counts;  // of this rank: those of others may be masked otherwise
-  // Losses, tokens; or means of micro-batches, and how many there were.
-  Tensor totals = zeros({2}, DType::f64, runtime.device());
-  Tensor total = totals.rows(0, 1), weight = totals.rows(1, 1);
+  std::exception_ptr unread;
+  // Losses, tokens; or means of micro-batches, and how many there were. Then ranks without data.
+  Tensor totals = zeros({3}, DType::f64, runtime.device());
+  Tensor total = totals.rows(0, 1), weight = totals.rows(1, 1), failures = totals.rows(2, 1);
   Tensor losses = total;  // or one a micro-batch of all batches
   if (loss_.evaluates_micro_batches)
     losses = zeros({num_batches * micro_batches}, DType::f64, runtime.device());
@@ -210,7 +216,12 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
     // Several ranks stop together, after the evaluation: nobody knows of another's signal here.
     if (parts_.mesh.world() == nullptr && stop && stop()) return std::nullopt;
     PlannedStep planned(runtime, "evaluate", micro_batches);
-    batch.load(first_sample + i * batch.shape().samples());
+    const int64_t first = first_sample + i * batch.shape().samples();
+    if (parts_.mesh.world() == nullptr) {
+      batch.load(first);
+    } else if (const auto error = batch.try_load(first, micro_batches); error && !unread) {
+      unread = error;
+    }
     if (!warm_)
       warm_up({.batch = [&](int k) { return batch.micro_batch(k); },
                .samples = [&](int k) { return batch.samples(k); }});
@@ -232,10 +243,12 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
     kernels::fill(weight, double(std::reduce(counts.begin(), counts.end())));
   }
   if (!counts_loss()) set_zero(totals);
+  kernels::fill(failures, unread ? 1.0 : 0.0);
   if (parts_.mesh.world() != nullptr)
     parts_.mesh.world()->all_reduce(totals, runtime.stream(StreamName::compute));
   if (runtime.kind() == DeviceKind::meta) return 0;
   const std::vector<double> sums = to_values(totals);
+  if (sums[2] > 0) throw UnreadData(unread);
   return sums[0] / std::max(sums[1], 1.0);
 }
 

@@ -12,10 +12,12 @@
 // of micro-batches of all ranks. The loss that is reported stays the sum / N, as Megatron's does.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <map>
 #include <optional>
 
+#include "base/error.h"
 #include "core/step_scalars.h"
 #include "nn/parameter_store.h"
 #include "optim/optimizer.h"
@@ -37,9 +39,19 @@ struct StepSettings {
   double loss_scale = 1;
   bool sticky_skip = true;
   double stop_vote = 0;  // of this rank; every rank hears the sum with the step's results
+  bool spoiled = false;  // this rank's batch is blank: no rank may update its weights by this step
   // Called when everything but the update is enqueued: weights and optimizer state change from here
   // on, and a copy of them that is under way is waited for.
   std::function<void()> before_update = {};
+};
+
+// Samples of some rank could not be read. Thrown by all ranks alike, whose weights are those of the
+// last good step; `own` is this rank's error, if it had one.
+class UnreadData : public Error {
+ public:
+  explicit UnreadData(std::exception_ptr error)
+      : Error("another rank could not read its data"), own(std::move(error)) {}
+  std::exception_ptr own;
 };
 
 // What a step works with.
@@ -77,7 +89,8 @@ class TrainStep {
   StepScalars& scalars() { return scalars_; }
 
   // Mean token loss (see LossOptions) over `num_batches` global batches from `first_sample` on,
-  // without dropout; nothing if `stop` said so in between.
+  // without dropout; nothing if `stop` said so in between. Of several ranks all throw UnreadData if
+  // one of them cannot read its samples.
   std::optional<double> evaluate(BatchLoader& batch, int64_t first_sample, int64_t num_batches,
                                  const std::function<bool()>& stop = {});
 

@@ -27,8 +27,15 @@ int steps_ahead(const Session& session, const LossScaler& scaler) {
 }
 
 // Votes to stop: a signal counts 1, a rank whose time is over so little that the sum still tells
-// which of the two it was.
-constexpr double kSignalVote = 1, kTimeVote = 1.0 / (1 << 30);
+// which of the two it was; and one that cannot read its data so much that no number of signals
+// comes to it.
+constexpr double kSignalVote = 1, kTimeVote = 1.0 / (1 << 30), kUnreadVote = int64_t{1} << 40;
+
+// An error that all was done about that could be done.
+class Left : public Error {
+ public:
+  using Error::Error;
+};
 
 StopSignals::Words words_for_signals(const TrainConfig& config) {
   const std::string saving = config.save.empty() ? "; nothing is saved, as there is no --save"
@@ -56,15 +63,32 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
   state_.scaler = scaler_.state();
   load();
   enqueued_ = state_.iteration;
-  if (!config_.tensorboard_dir.empty() && speaks()) tensorboard_.emplace(config_.tensorboard_dir);
-  if (!config_.metrics_file.empty() && !config_.skip_train && speaks())
-    metrics_.emplace(config_.metrics_file, state_.iteration);
+  if (speaks()) open_side_outputs();
   const int64_t batch = session.batch_schedule.largest();
   if (config_.decrease_batch_size_if_needed && config_.global_batch_size.value_or(batch) != batch)
     terminal_.print(str_cat("--decrease-batch-size-if-needed: global batches of ", batch,
                             " instead of ", *config_.global_batch_size));
   const TransformerConfig& model = session.config.model;
   flops_per_sample_ = training_flops_of_batch(flops_shape(model), 1, model.seq_length);
+}
+
+void Trainer::open_side_outputs() {
+  if (!config_.tensorboard_dir.empty()) {
+    const Path folder = config_.tensorboard_dir;
+    PHX_CHECK(!std::filesystem::exists(folder) || std::filesystem::is_directory(folder),
+              "--tensorboard-dir ", folder.native(), " is a file, but events go into a folder",
+              "\n  hint: give another name");
+    const auto open = [folder] { return std::make_unique<TensorBoardWriter>(folder); };
+    tensorboard_.emplace("--tensorboard-dir " + folder.native(), open, open);
+  }
+  if (!config_.metrics_file.empty() && !config_.skip_train) {
+    const Path path = config_.metrics_file;
+    check_metrics_path(path);
+    metrics_.emplace(
+        "--metrics-file " + path.native(),
+        [&] { return std::make_unique<MetricsFile>(path, state_.iteration); },
+        [path] { return std::make_unique<MetricsFile>(path); });
+  }
 }
 
 void Trainer::load() {
@@ -92,6 +116,60 @@ void Trainer::load() {
 }
 
 RunEnd Trainer::run() {
+  try {
+    return train();
+  } catch (const Left&) {
+    throw;
+  } catch (const UnreadData& unread) {
+    leave_without_data(unread);
+  } catch (const std::exception& error) {
+    leave_after(error);
+  }
+}
+
+std::string Trainer::save_before_leaving() {
+  if (last_good_ == 0)
+    return str_cat("there was no good iteration in this run",
+                   loaded_path_.empty() ? "" : "; it began from " + loaded_path_.string());
+  if (!saves()) return "nothing was saved (no --save)";
+  if (last_saved_ != state_.iteration) save();
+  finish_save();
+  return str_cat("the last good state is iteration ", state_.iteration, ", saved in ",
+                 checkpoint_path(config_.save, state_.iteration).string());
+}
+
+// All ranks are here, and none has changed its weights since the last good iteration.
+void Trainer::leave_without_data(const UnreadData& unread) {
+  bar_.reset();
+  const std::string kept = save_before_leaving();
+  if (!unread.own) {
+    // The rank that has the error fails now, and this wait with its words.
+    session_.mesh.world()->barrier();
+    throw Left(str_cat(unread.what(), "; ", kept));
+  }
+  try {
+    std::rethrow_exception(unread.own);
+  } catch (const std::exception& error) {
+    throw Left(str_cat(error.what(), "\n  ", kept));
+  }
+}
+
+// Other ranks do not know of this error: only a rank that is alone can save what it has.
+void Trainer::leave_after(const std::exception& error) {
+  bar_.reset();
+  if (!alone() || updating_ || saving_ || config_.skip_train) throw;
+  std::string kept;
+  try {
+    collect_until(0);
+    kept = save_before_leaving();
+  } catch (const std::exception& second) {
+    kept = str_cat("and the state of iteration ", state_.iteration,
+                   " could not be saved: ", second.what());
+  }
+  throw Left(str_cat(error.what(), "\n  ", kept));
+}
+
+RunEnd Trainer::train() {
   start_ = Clock::now();
   if (saves() && !config_.skip_train) make_saver();
   if (config_.skip_train) {
@@ -118,7 +196,9 @@ RunEnd Trainer::run() {
     collect_until(saves_now || validates_now || reports_now || (alone() && caught() != 0) ? 0
                                                                                           : ahead);
     update_bar();
+    saving_ = true;
     if (saver_) say_saved(saver_->poll());
+    saving_ = false;
     if (reports_now) report();
     if (i == 1 + first) say_attention();
     if (i == 1 + first || i == 4 + first)
@@ -149,7 +229,10 @@ void Trainer::iterate() {
   // too.
   const int64_t under_way = enqueued_ - state_.iteration;
   const int64_t consumed = session_.batch_schedule.after(state_.consumed_samples, under_way);
-  session_.load_batch(consumed);
+  if (alone())
+    session_.load_batch(consumed);
+  else if (const auto error = session_.try_load_batch(consumed); error && !unread_)
+    unread_ = error;
   const int64_t scheduled = state_.scheduled_samples + consumed - state_.consumed_samples;
   session_.step.run(
       session_.train_batches,
@@ -160,10 +243,13 @@ void Trainer::iterate() {
        .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
        .loss_scale = scaler_.scale(),
        .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
-       .stop_vote = stop_vote(),
+       .stop_vote = unread_ ? kUnreadVote : stop_vote(),
+       .spoiled = unread_ != nullptr,
        .before_update = [this] {
          if (saver_) saver_->wait_for_copies();
+         updating_ = true;
        }});
+  updating_ = false;
   ++enqueued_;
 }
 
@@ -172,6 +258,7 @@ void Trainer::collect_until(int pending) {
 }
 
 void Trainer::take(const StepResults& results) {
+  if (results.stop_votes >= kUnreadVote) throw UnreadData(unread_);
   last_batch_ = session_.batch_schedule.size_at(state_.consumed_samples);
   const double loss = results.loss_sum / std::max(results.tokens, 1.0);
   // With a dynamic scale gradients may overflow now and then; a loss may not, nor gradients at the
@@ -219,23 +306,13 @@ void Trainer::stop_on_nonfinite(const StepResults& results) {
   bar_.reset();
   // The optimizer left everything as it was after the last good iteration, and so did the steps
   // behind.
-  const bool trained = last_good_ > 0;  // in this run
-  std::string kept =
-      trained ? "nothing was saved (no --save)" : "there was no good iteration in this run";
-  if (trained && saves()) {
-    if (last_saved_ != state_.iteration) save();
-    finish_save();
-    kept = str_cat("the last good state is iteration ", state_.iteration, ", saved in ",
-                   checkpoint_path(config_.save, state_.iteration).string());
-  } else if (!loaded_path_.empty()) {
-    kept += str_cat("; it began from ", loaded_path_.string());
-  }
-  throw_error(str_cat("iteration ", state_.iteration + 1, ": the loss is ", loss,
-                      " and the gradient norm ", results.grad_norm,
-                      "; weights were left as they were after iteration ", state_.iteration, "; ",
-                      kept,
-                      "\n  hint: a lower --lr, a longer --lr-warmup-iters, or "
-                      "--no-check-for-nan-in-loss-and-grad to go on regardless"));
+  const std::string kept = save_before_leaving();
+  throw Left(str_cat("iteration ", state_.iteration + 1, ": the loss is ", loss,
+                     " and the gradient norm ", results.grad_norm,
+                     "; weights were left as they were after iteration ", state_.iteration, "; ",
+                     kept,
+                     "\n  hint: a lower --lr, a longer --lr-warmup-iters, or "
+                     "--no-check-for-nan-in-loss-and-grad to go on regardless"));
 }
 
 double Trainer::measured_seconds() {
@@ -349,6 +426,7 @@ void Trainer::make_saver() {
                               .world = session_.mesh.world(),
                               .ring_bytes = buffer.bytes,
                               .retain_interval = config_.save_retain_interval,
+                              .verify = config_.save_verify,
                               .disk = &disk_});
   if (!config_.async_save) return;
   terminal_.print(buffer.text());
@@ -358,9 +436,11 @@ void Trainer::make_saver() {
 void Trainer::save() {
   session_.data_parallel.wait_for_weights();
   finish_save();
+  saving_ = true;
   saver_->begin(state_.iteration, boxes_to_save(session_), info_to_save(session_, state_),
                 config_.async_save ? SaveMode::background : SaveMode::waiting);
   last_saved_ = state_.iteration;
+  saving_ = false;
   const bool hf = config_.save_hf_interval && state_.iteration % *config_.save_hf_interval == 0;
   if (!config_.async_save || hf) finish_save();
   if (hf) save_hf();
@@ -371,13 +451,23 @@ void Trainer::save_hf() {
   if (!speaks()) return;
   const auto start = Clock::now();
   const Path folder = hf_folder_of(config_.save, state_.iteration);
-  export_session(folder, session_.config, state_.iteration);
+  try {
+    export_session(folder, session_.config, state_.iteration);
+  } catch (const std::exception& error) {  // the checkpoint is there, and can be exported later
+    log_warning(str_cat("--save-hf-interval: ", error.what(),
+                        "\n  the run goes on; `phalanx convert ",
+                        "export` makes the folder from the checkpoint"));
+    return;
+  }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   terminal_.print(str_cat("wrote ", folder.string(), " in ", format_duration(seconds)));
 }
 
 void Trainer::finish_save() {
-  if (saver_) say_saved(saver_->wait());
+  if (!saver_) return;
+  saving_ = true;
+  say_saved(saver_->wait());
+  saving_ = false;
 }
 
 void Trainer::say_saved(const std::optional<SaveReport>& report) {

@@ -13,6 +13,7 @@
 #include "train/profiler.h"
 #include "train/run_state.h"
 #include "train/session.h"
+#include "train/side_output.h"
 #include "train/stop_signals.h"
 #include "train/tensorboard.h"
 
@@ -36,7 +37,9 @@ class Trainer {
  public:
   Trainer(Session& session, Terminal& terminal, const TrainerOptions& options = {});
 
-  // Trains to the end (or evaluates only, with --skip-train). Throws on a loss that is not finite.
+  // Trains to the end (or evaluates only, with --skip-train). Throws on a loss that is not finite,
+  // on data that cannot be read, and on whatever else goes wrong; where the state is sound and can
+  // be saved, it is saved first.
   RunEnd run();
 
   const RunState& state() const { return state_; }
@@ -46,10 +49,16 @@ class Trainer {
   using Clock = std::chrono::steady_clock;
 
   void load();
+  void open_side_outputs();
+  RunEnd train();
   void iterate();
   void collect_until(int pending);
   void take(const StepResults& results);
   void stop_on_nonfinite(const StepResults& results);
+  // Saves the state after the last good iteration if it can, and says what is kept where.
+  std::string save_before_leaving();
+  [[noreturn]] void leave_without_data(const UnreadData& unread);
+  [[noreturn]] void leave_after(const std::exception& error);
   IterationReport make_report();
   void report();
   void update_bar();
@@ -84,9 +93,13 @@ class Trainer {
   int64_t iterations_ = 0;
 
   std::optional<StopSignals> signals_;
-  double stop_votes_ = 0;  // of the last collected step
-  std::optional<TensorBoardWriter> tensorboard_;
-  std::optional<MetricsFile> metrics_;
+  double stop_votes_ = 0;      // of the last collected step
+  std::exception_ptr unread_;  // this rank's, of a batch that could not be read
+  // Not when an error leaves the state sound: while weights change, and while a checkpoint is
+  // written.
+  bool updating_ = false, saving_ = false;
+  std::optional<SideOutput<TensorBoardWriter>> tensorboard_;
+  std::optional<SideOutput<MetricsFile>> metrics_;
   std::optional<ProgressBar> bar_;
   double flops_per_sample_ = 0;
   std::optional<double> peak_flops_;

@@ -17,8 +17,10 @@ constexpr int kLooksPerStore = 5;                       // and how seldom at the
 
 }  // namespace
 
-NcclWatch::NcclWatch(const TcpStoreOptions& store, int gpu, std::shared_ptr<RankLedgers> ledgers)
+NcclWatch::NcclWatch(const TcpStoreOptions& store, int gpu, std::shared_ptr<RankLedgers> ledgers,
+                     const Settings& settings)
     : options_(store), gpu_(gpu), ledgers_(std::move(ledgers)), store_(store) {
+  compare_settings(store_, store.rank, store.size, settings);
   thread_ = std::thread([this] { run(); });
 }
 

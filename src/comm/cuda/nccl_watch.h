@@ -20,7 +20,9 @@ namespace phx::cuda {
 
 class NcclWatch {
  public:
-  NcclWatch(const TcpStoreOptions& store, int gpu, std::shared_ptr<RankLedgers> ledgers);
+  // Throws where `settings` are not those of all ranks.
+  NcclWatch(const TcpStoreOptions& store, int gpu, std::shared_ptr<RankLedgers> ledgers,
+            const Settings& settings);
   ~NcclWatch();
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;

@@ -266,8 +266,8 @@ class NcclWorld : public World {
     allow_shared_gpus(environment);
     keep_to_interface(environment);
     PHX_CUDA_CHECK(cudaSetDevice(gpu_));
-    watch_ =
-        std::make_shared<NcclWatch>(store_options(environment, options.timeout), gpu_, ledgers_);
+    watch_ = std::make_shared<NcclWatch>(store_options(environment, options.timeout), gpu_,
+                                         ledgers_, options.settings);
     barrier_place_ = std::make_shared<BarrierPlace>();
   }
   ~NcclWorld() override {

@@ -99,13 +99,15 @@ void IndexedDataset::check_ends() const {
   int64_t bytes = 0;
   if (num_sequences_ > 0) {
     check_sequences(0, 1);
-    check_sequences(num_sequences_ - 1, num_sequences_);
-    bytes = pointer(num_sequences_ - 1) + int64_t{length(num_sequences_ - 1)} * token_size_;
+    const int64_t last = num_sequences_ - 1;
+    if (length(last) < 0) check_sequences(last, num_sequences_);
+    bytes = pointer(last) + int64_t{length(last)} * token_size_;
   }
   PHX_CHECK(
       bytes == bin_.size(), bin_.path().native(), " has ", bin_.size(), " bytes, but ",
       idx_.path().filename().native(), " describes ", bytes,
       bin_.size() < bytes ? ": the file is cut off" : ": the two files do not belong together");
+  if (num_sequences_ > 0) check_sequences(num_sequences_ - 1, num_sequences_);
 }
 
 void IndexedDataset::check_sequences(int64_t begin, int64_t end) const {

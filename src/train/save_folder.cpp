@@ -1,0 +1,40 @@
+#include "train/save_folder.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "checkpoint/checkpoint_folder.h"
+
+namespace phx {
+
+namespace {
+
+bool same_folder(const std::string& a, const std::string& b) {
+  std::error_code missing;
+  return !a.empty() && !b.empty() && std::filesystem::equivalent(a, b, missing);
+}
+
+// Why the run does not go on from its own folder; empty if it does.
+std::string why_it_begins_elsewhere(const TrainConfig& train) {
+  if (train.load.empty()) return "there is no --load";
+  if (!same_folder(train.load, train.save)) return str_cat("--load is ", train.load);
+  return train.finetune ? "--finetune begins at iteration 0" : "";
+}
+
+}  // namespace
+
+void check_save_folder(const TrainConfig& train) {
+  if (train.save.empty() || train.skip_train || train.save_into_used_folder) return;
+  const std::vector<int64_t> there = checkpoints_in(train.save);  // the newest first
+  const std::string why = why_it_begins_elsewhere(train);
+  if (there.empty() || why.empty()) return;
+  throw_error(str_cat("--save ", train.save, " holds the checkpoints of another run (",
+                      there.size() == 1 ? "" : str_cat(there.size(), ", the newest of "),
+                      "iteration ", there.front(), "), but ", why,
+                      ": this run would write over them\n  hint: --load ", train.save,
+                      train.finetune ? " without --finetune" : "",
+                      " goes on from there; another --save keeps the two apart; "
+                      "--save-into-used-folder begins anew in the same folder"));
+}
+
+}  // namespace phx

@@ -1,0 +1,12 @@
+// Whether a run may save its checkpoints where it is told to.
+#pragma once
+
+#include "train/train_config.h"
+
+namespace phx {
+
+// Throws if --save holds checkpoints that this run would not go on from, but write over. On the
+// rank that writes.
+void check_save_folder(const TrainConfig& train);
+
+}  // namespace phx

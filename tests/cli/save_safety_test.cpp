@@ -1,0 +1,202 @@
+// The program as users run it, when things go wrong around it: two runs in one folder, lost files,
+// full disks, data that changes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kModel =
+    " pretrain --num-layers 2 --hidden-size 32 --num-attention-heads 4 --swiglu"
+    " --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --seq-length 16"
+    " --max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 2 --log-interval 1"
+    " --lr 1e-3 --lr-decay-style constant --device cpu --threads 1 --vocab-size 64";
+const std::string kMock = kModel + " --mock-data";
+
+struct Ended {
+  int code;
+  std::string text;  // of both outputs
+};
+
+class SaveSafety : public ::testing::Test {
+ protected:
+  Path at(const std::string& name) const { return folder_ / name; }
+  std::string save() const {
+    return str_cat(" --save ", at("saves").string(), " --save-interval 2");
+  }
+  std::string load() const { return str_cat(" --load ", at("saves").string()); }
+
+  // A script of bash, which finds the program in $P and this folder in $D.
+  Ended script(const std::string& text) const {
+    write_file(at("script"), text);
+    const std::string command =
+        str_cat("P=", PHX_BINARY, " D=", folder_.path().string(), " timeout 100 bash ",
+                at("script").string(), " > ", at("log").string(), " 2>&1");
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(at("log"))};
+  }
+  Ended run(const std::string& flags) const { return script("$P" + flags); }
+
+  TempFolder folder_;
+};
+
+// Waits until a condition of bash holds.
+std::string until(const std::string& condition) {
+  return str_cat("for i in $(seq 600); do ", condition, " && break; sleep 0.05; done\n");
+}
+
+TEST_F(SaveSafety, ASecondRunInTheFolderIsRefusedAndAKilledOneIsTakenOver) {
+  const Ended ended =
+      script(str_cat("$P", kMock, save(), " --train-iters 1000000 > $D/first 2>&1 &\nfirst=$!\n",
+                     until("[ -e $D/saves/iter_0000002 ]"), "$P", kMock, save(), load(),
+                     " --train-iters 1000000\necho \"second: $?\"\n",
+                     "grep -o '\"pid\":[0-9]*' $D/saves/run.lock\n",
+                     "echo \"holder: $first\"\nkill -9 $first\nwait $first\n",
+                     "n=$(cat $D/saves/latest_checkpointed_iteration.txt)\n", "$P", kMock, save(),
+                     load(), " --train-iters $((n + 2))\n"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  const size_t found = ended.text.find("holder: ");
+  ASSERT_NE(found, std::string::npos) << ended.text;
+  const std::string pid = std::to_string(std::stoi(ended.text.substr(found + 8)));
+  EXPECT_THAT(ended.text,
+              AllOf(HasSubstr("is in use: process " + pid + " on "), HasSubstr("second: 1"),
+                    HasSubstr("\"pid\":" + pid), HasSubstr("which is dead: its lock is taken over"),
+                    HasSubstr("loaded ")));
+  EXPECT_FALSE(std::filesystem::exists(at("saves/run.lock"))) << "a run that ends leaves no lock";
+}
+
+TEST_F(SaveSafety, AUsedFolderWithoutLoadIsRefusedUnlessToldAndItsCheckpointsStay) {
+  EXPECT_EQ(run(kMock + save() + " --train-iters 4").code, 0);
+  const Ended refused = run(kMock + save() + " --train-iters 2");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("holds the checkpoints of another run"),
+                                  HasSubstr("--save-into-used-folder")));
+  EXPECT_EQ(latest_checkpoint(at("saves")), 4);
+  EXPECT_EQ(run(kMock + save() + " --train-iters 2 --save-into-used-folder").code, 0);
+  EXPECT_EQ(latest_checkpoint(at("saves")), 2);
+}
+
+TEST_F(SaveSafety, AMissingTrackerNeverRestartsAtZeroOverCheckpoints) {
+  EXPECT_EQ(run(kMock + save() + " --train-iters 4").code, 0);
+  std::filesystem::remove(at("saves/latest_checkpointed_iteration.txt"));
+  EXPECT_THAT(run(kMock + save() + " --train-iters 6").text, HasSubstr("the newest of iteration 4"))
+      << "without --load: refused";
+  const Ended resumed = run(kMock + save() + load() + " --train-iters 6");
+  EXPECT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_THAT(resumed.text,
+              AllOf(HasSubstr("warning: --load: "),
+                    HasSubstr("the newest complete checkpoint there is used: iteration 4"),
+                    HasSubstr("iter_0000004, iteration 4")));
+  EXPECT_EQ(latest_checkpoint(at("saves")), 6);
+}
+
+TEST_F(SaveSafety, AnEmptyFolderNameIsAnError) {
+  for (const char* flag : {"--save", "--load"}) {
+    const Ended ended = run(str_cat(kMock, " --train-iters 2 --save-interval 1 ", flag, " \"\""));
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.text, HasSubstr(str_cat(flag, " \"\" names no folder")));
+  }
+}
+
+TEST_F(SaveSafety, AVerifiedSaveIsAGoodCheckpoint) {
+  for (const char* kind : {"", " --async-save", " --local-ranks 2"}) {
+    std::filesystem::remove_all(at("saves"));
+    const Ended ended = run(str_cat(kMock, save(), " --save-verify --train-iters 4", kind));
+    EXPECT_EQ(ended.code, 0) << ended.text;
+    EXPECT_EQ(run(" inspect checkpoint --verify " + at("saves").string()).code, 0);
+  }
+}
+
+// --- data that changes under a run
+
+void write_tokens(const Path& path, size_t tokens) {
+  const std::vector<uint16_t> values(tokens, 7);
+  std::ofstream(path).write(reinterpret_cast<const char*>(values.data()),
+                            std::streamsize(2 * tokens));
+}
+
+class ShrinkingData : public SaveSafety, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(ShrinkingData, EndsTheRunWithWordsAndACheckpoint) {
+  write_tokens(at("data.u16"), 100000);
+  const Ended ended = script(str_cat(
+      "$P", GetParam(), kModel, save(), " --token-file $D/data.u16 --train-iters 1000000",
+      " --metrics-file $D/metrics > $D/first 2>&1 &\nfirst=$!\n",
+      until("[ $(cat $D/metrics 2>/dev/null | wc -l) -ge 5 ]"), "truncate -s 199990 $D/data.u16\n",
+      "wait $first\necho \"code $?\"\ntail -n 30 $D/first\n$P inspect checkpoint --verify "
+      "$D/saves\n"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text,
+              AllOf(HasSubstr("code 1\n"),
+                    HasSubstr("data.u16 cannot be read any more: it had "
+                              "200000 bytes when it was opened, and has "
+                              "199990 now"),
+                    HasSubstr("the last good state is iteration "), HasSubstr("saved in ")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ShrinkingData, ::testing::Values("", " launch --nproc 2"));
+
+TEST_F(SaveSafety, ADataFileThatLosesItsPagesIsNoBusError) {
+  write_tokens(at("data.u16"), 4000000);
+  const Ended ended = script(str_cat(
+      "$P", kModel, save(), " --token-file $D/data.u16 --train-iters 1000000",
+      " --metrics-file $D/metrics > $D/first 2>&1 &\nfirst=$!\n",
+      until("[ $(cat $D/metrics 2>/dev/null | wc -l) -ge 5 ]"), "truncate -s 4096 $D/data.u16\n",
+      "wait $first\necho \"code $?\"\ntail -n 30 $D/first\n"));
+  EXPECT_THAT(ended.text,
+              AllOf(HasSubstr("code 1\n"), HasSubstr("data.u16 cannot be read any more"),
+                    HasSubstr("the last good state is iteration ")));
+}
+
+// --- disks that are full
+
+// A folder of 64 KiB, where this user may mount one; nothing otherwise.
+std::string on_small_disk(const std::string& commands) {
+  return str_cat("mkdir -p $D/small\nunshare -rm bash -c '\n",
+                 "mount -t tmpfs -o size=64k none $D/small || exit 77\n", commands, "'\n");
+}
+
+TEST_F(SaveSafety, AFullDiskBehindMetricsAndTensorBoardDoesNotEndTheRun) {
+  const Ended ended = script(on_small_disk(
+      str_cat("$P", kMock, save(), " --train-iters 300 --metrics-file $D/small/metrics",
+              " --tensorboard-dir $D/small/tb\n")));
+  if (ended.code == 77 || ended.text.find("unshare") != std::string::npos)
+    GTEST_SKIP() << "no small disk can be mounted here";
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text,
+              AllOf(HasSubstr("/small/metrics: cannot write"), HasSubstr("disk is full"),
+                    HasSubstr("/small/tb: cannot write"), HasSubstr("the run goes on without it")));
+  EXPECT_EQ(latest_checkpoint(at("saves")), 300);
+}
+
+TEST_F(SaveSafety, AFullDiskBehindTheLogDoesNotEndTheRun) {
+  const Ended ended =
+      script(str_cat("$P", kMock, save(), " --train-iters 4 > /dev/full 2>/dev/full\n"));
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(latest_checkpoint(at("saves")), 4);
+}
+
+TEST_F(SaveSafety, AFullDiskBehindCheckpointsEndsTheRunAndTheOldOneStays) {
+  const Ended ended = script(on_small_disk(str_cat(
+      "$P", kMock, " --save $D/small/saves --save-interval 2 --train-iters 4000; code=$?\n",
+      "cat $D/small/saves/latest_checkpointed_iteration.txt; ls $D/small/saves; exit $code\n")));
+  if (ended.code == 77 || ended.text.find("unshare") != std::string::npos)
+    GTEST_SKIP() << "no small disk can be mounted here";
+  EXPECT_EQ(ended.code, 1) << ended.text;
+  EXPECT_THAT(ended.text, AllOf(HasSubstr("the disk is full"), Not(HasSubstr("terminate"))));
+}
+
+}  // namespace
+}  // namespace phx
