@@ -22,6 +22,8 @@ const char* hint(int error_number) {
       return "the disk is full: free some space, or choose a folder on another disk";
     case EDQUOT:
       return "the quota is used up: remove files of yours, or choose another folder";
+    case EFBIG:
+      return "files may not be that large here: raise the limit (ulimit -f)";
     case EACCES:
     case EPERM:
       return "check the permissions of the file and of the folders above it";

@@ -37,6 +37,10 @@ std::mutex& mutex() {
   return mutex;
 }
 
+// Sizes that a check asks for: with more files they take turns, since each costs microseconds.
+constexpr int kSizesACheck = 64;
+uint64_t checks = 0;  // guarded by the mutex
+
 std::string& lost_before() {  // of a mapping that is gone; guarded by the mutex
   static std::string text;
   return text;
@@ -80,16 +84,40 @@ std::string lost_text(const std::string& path, size_t size, const std::string& w
                  "and rename it");
 }
 
-// What is wrong with a mapping that is in use; empty if nothing is.
-std::string trouble_with(const Mapping& mapping) {
+// What is wrong with the size of a mapped file; empty if nothing is.
+std::string wrong_size(const Mapping& mapping) {
   struct stat info {};
   // A file that was replaced or removed is still there for who has it open.
   const bool same = ::stat(mapping.path.c_str(), &info) == 0 && info.st_dev == mapping.device &&
                     info.st_ino == mapping.file;
   if (same && uint64_t(info.st_size) < mapping.size)
     return lost_text(mapping.path, mapping.size, str_cat("and has ", info.st_size, " now"));
-  if (mapping.faulted)
-    return lost_text(mapping.path, mapping.size, "and the system lost some of them");
+  return "";
+}
+
+std::string lost_pages(const Mapping& mapping) {
+  if (!mapping.faulted) return "";
+  const std::string text = wrong_size(mapping);
+  return !text.empty() ? text
+                       : lost_text(mapping.path, mapping.size, "and the system lost some of them");
+}
+
+// The first trouble of the mappings in use.
+std::string find_trouble() {
+  int in_use = 0;
+  for (const Mapping* node = first_mapping; node != nullptr; node = node->next) {
+    if (node->begin == nullptr) continue;
+    ++in_use;
+    if (std::string text = lost_pages(*node); !text.empty()) return text;
+  }
+  const int turns = (in_use + kSizesACheck - 1) / kSizesACheck;
+  int number = 0;
+  for (const Mapping* node = first_mapping; node != nullptr; node = node->next) {
+    if (node->begin == nullptr) continue;
+    if (number++ % turns != int(checks % uint64_t(turns))) continue;
+    if (std::string text = wrong_size(*node); !text.empty()) return text;
+  }
+  ++checks;
   return "";
 }
 
@@ -114,8 +142,7 @@ void check_mapped_files() {
   {
     const std::lock_guard lock(mutex());
     trouble = std::exchange(lost_before(), {});
-    for (const Mapping* node = first_mapping; node != nullptr && trouble.empty(); node = node->next)
-      if (node->begin != nullptr) trouble = trouble_with(*node);
+    if (trouble.empty()) trouble = find_trouble();
   }
   if (!trouble.empty()) throw_error(trouble);
 }

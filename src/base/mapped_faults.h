@@ -22,7 +22,8 @@ void handle_mapped_faults(OnMappedFault what);
 
 // Throws if bytes of a file that is mapped, or was when it was last read, are gone: its pages were
 // lost, or it is shorter than when it was opened (the rest of its last page reads as zeros without
-// a signal). Asks the system once for each mapped file.
+// a signal). Lost pages are found at once, and so are sizes of up to 64 files; of more than these
+// every check looks at some, in turns.
 void check_mapped_files();
 
 // For MappedFile. `info` is the file's, as it was opened.

@@ -1,3 +1,4 @@
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -6,5 +7,6 @@
 
 int main(int argc, char** argv) {
   phx::handle_mapped_faults(phx::OnMappedFault::end_program);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
   return phx::run_phalanx(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -192,7 +192,6 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
 
   std::signal(SIGPIPE, SIG_IGN);              // a closed pipe behind the log must not end a run
   handle_mapped_faults(OnMappedFault::note);  // batches are checked before they are trained on
-  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
   // Each of a rank's streams needs a queue of its own on the GPU: in a shared one, a message that
   // waits for its peer would hold up the very work that the peer waits for. (Scripts for Megatron
   // often set this to 1.)

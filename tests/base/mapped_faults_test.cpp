@@ -9,6 +9,7 @@
 #include <csignal>
 #include <fstream>
 #include <numeric>
+#include <vector>
 
 #include "base/file.h"
 #include "support/temp_folder.h"
@@ -56,6 +57,30 @@ TEST(MappedFaults, AFileThatLosesLessThanAPageIsFoundToo) {
   std::filesystem::resize_file(path, 4990);  // the page stays, and its end reads as zeros
   EXPECT_EQ(sum(file), 4990 * 'x');
   EXPECT_THAT(error_of([] { check_mapped_files(); }), HasSubstr("and has 4990 now"));
+}
+
+TEST(MappedFaults, OfManyFilesEveryOneIsLookedAtInTurn) {
+  handle_mapped_faults(OnMappedFault::note);
+  const TempFolder folder;
+  std::vector<MappedFile> files;
+  for (int i = 0; i < 200; ++i) {
+    const Path path = folder / std::to_string(i);
+    std::ofstream(path) << "a few bytes";
+    files.emplace_back(path);
+  }
+  for (const int victim : {0, 77, 199}) {
+    std::filesystem::resize_file(folder / std::to_string(victim), 3);
+    int found = 0;
+    for (int check = 0; check < 4; ++check) {  // 200 files are four turns
+      try {
+        check_mapped_files();
+      } catch (const std::exception&) {
+        ++found;
+      }
+    }
+    EXPECT_GE(found, 1) << victim;
+    std::filesystem::resize_file(folder / std::to_string(victim), 11);
+  }
 }
 
 TEST(MappedFaults, AFileThatIsReplacedRemovedOrGrowsStaysReadable) {

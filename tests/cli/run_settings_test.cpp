@@ -24,7 +24,7 @@ using ::testing::Not;
 const std::string kModel =
     " pretrain --num-layers 2 --hidden-size 32 --num-attention-heads 4 --swiglu"
     " --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --seq-length 16"
-    " --max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 4 --train-iters 2"
+    " --max-position-embeddings 16 --micro-batch-size 1 --global-batch-size 6 --train-iters 2"
     " --lr 1e-3 --device cpu --threads 1 --vocab-size 64 --distributed-timeout-minutes 1";
 
 struct Rank {
@@ -44,10 +44,10 @@ std::vector<Ended> run_ranks(const TempFolder& folder, const std::vector<Rank>& 
   for (size_t r = 0; r < ranks.size(); ++r)
     script += str_cat("( env ", ranks[r].environment, " RANK=", r, " WORLD_SIZE=", ranks.size(),
                       " LOCAL_RANK=", r, " LOCAL_WORLD_SIZE=", ranks.size(),
-                      " MASTER_ADDR=127.0.0.1 MASTER_PORT=", port, " PHX_STORE_PORT=", port, " ",
-                      ranks[r].environment, " timeout 50 ", ranks[r].program, kModel, " ",
-                      ranks[r].flags, " > ", folder.path().string(), "/", r, " 2>&1; echo $? > ",
-                      folder.path().string(), "/", r, ".code ) &\n");
+                      " MASTER_ADDR=127.0.0.1 MASTER_PORT=", port, " PHX_STORE_PORT=", port,
+                      " timeout 50 ", ranks[r].program, kModel, " ", ranks[r].flags, " > ",
+                      folder.path().string(), "/", r, " 2>&1; echo $? > ", folder.path().string(),
+                      "/", r, ".code ) &\n");
   EXPECT_EQ(std::system((script + "wait").c_str()), 0);
   std::vector<Ended> ended;
   for (size_t r = 0; r < ranks.size(); ++r)
@@ -196,7 +196,8 @@ TEST(RunSettings, EveryFlagThatMayDifferExistsAndHasAReason) {
 TEST(RunSettings, EveryOtherFlagIsCompared) {
   PretrainOptions options;
   const Settings settings = run_settings(options, "cpu", {});
-  for (const Option& option : pretrain_option_set(options).all()) {
+  const OptionSet set = pretrain_option_set(options);
+  for (const Option& option : set.all()) {
     bool may = false;
     for (const MayDiffer& flag : flags_that_may_differ()) may |= option.name == flag.name;
     EXPECT_EQ(settings.contains(option.flag()), !may) << option.name;

@@ -115,7 +115,7 @@ TEST_F(SaveSafety, AVerifiedSaveIsAGoodCheckpoint) {
     std::filesystem::remove_all(at("saves"));
     const Ended ended = run(str_cat(kMock, save(), " --save-verify --train-iters 4", kind));
     EXPECT_EQ(ended.code, 0) << ended.text;
-    EXPECT_EQ(run(" inspect checkpoint --verify " + at("saves").string()).code, 0);
+    EXPECT_EQ(run(" inspect checkpoint " + at("saves").string() + " --verify").code, 0);
   }
 }
 
@@ -135,8 +135,8 @@ TEST_P(ShrinkingData, EndsTheRunWithWordsAndACheckpoint) {
       "$P", GetParam(), kModel, save(), " --token-file $D/data.u16 --train-iters 1000000",
       " --metrics-file $D/metrics > $D/first 2>&1 &\nfirst=$!\n",
       until("[ $(cat $D/metrics 2>/dev/null | wc -l) -ge 5 ]"), "truncate -s 199990 $D/data.u16\n",
-      "wait $first\necho \"code $?\"\ntail -n 30 $D/first\n$P inspect checkpoint --verify "
-      "$D/saves\n"));
+      "wait $first\necho \"code $?\"\ntail -n 30 $D/first\n$P inspect checkpoint $D/saves "
+      "--verify\n"));
   EXPECT_EQ(ended.code, 0) << ended.text;
   EXPECT_THAT(ended.text,
               AllOf(HasSubstr("code 1\n"),
@@ -158,6 +158,22 @@ TEST_F(SaveSafety, ADataFileThatLosesItsPagesIsNoBusError) {
   EXPECT_THAT(ended.text,
               AllOf(HasSubstr("code 1\n"), HasSubstr("data.u16 cannot be read any more"),
                     HasSubstr("the last good state is iteration ")));
+}
+
+TEST_F(SaveSafety, AShrinkingPairOfBinAndIdxEndsTheRunAlike) {
+  const Ended ended = script(str_cat(
+      "$P corpus --output $D/text.jsonl --megabytes 0.2 > $D/corpus\n",
+      "$P preprocess --input $D/text.jsonl --output-prefix $D/pair --tokenizer-type ByteTokenizer",
+      " > $D/preprocess 2>&1\n", "$P", kModel, save(),
+      " --vocab-size 257 --data-path $D/pair_text_document --split 1,0,0 --train-iters 1000000",
+      " --metrics-file $D/metrics > $D/first 2>&1 &\nfirst=$!\n",
+      until("[ $(cat $D/metrics 2>/dev/null | wc -l) -ge 5 ]"),
+      "truncate -s 5000 $D/pair_text_document.bin\n",
+      "wait $first\necho \"code $?\"\ntail -n 30 $D/first\n"));
+  EXPECT_THAT(
+      ended.text,
+      AllOf(HasSubstr("code 1\n"), HasSubstr("pair_text_document.bin cannot be read any more"),
+            HasSubstr("and has 5000 now"), HasSubstr("the last good state is iteration ")));
 }
 
 // --- disks that are full
