@@ -28,7 +28,8 @@ N="--num-layers 2 --hidden-size 32 --num-attention-heads 4 --swiglu --normalizat
  --device cpu --threads 1 --log-interval 100"
 V="$N --vocab-size 512"
 M="$V --mock-data"
-export P F T N V M
+PORT=$((20000 + RANDOM % 12000))  # where ranks of a case meet
+export P F T N V M PORT
 
 good() { "$@" >"$T/setup.log" 2>&1 || { echo "the setup failed: $*"; cat "$T/setup.log"; exit 1; }; }
 copy() { cp -r "$T/$1" "$T/$2"; }                       # a good thing, to be damaged
