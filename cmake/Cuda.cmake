@@ -1,6 +1,9 @@
 # CUDA: nvcc compiles the .cu files; the runtime is linked statically. cuBLASLt, cuDNN and NCCL are
 # opened at first use, so that the program starts quickly and runs on machines without a GPU.
-set(PHX_CUDA_ARCHS "90a" CACHE STRING
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90a)
+endif()
+set(PHX_CUDA_ARCHS "${CMAKE_CUDA_ARCHITECTURES}" CACHE STRING
     "GPUs to compile for: any of 80 86 89 90a 100 120, or portable: PTX of 8.0, which the driver compiles at first use")
 if(PHX_CUDA_ARCHS STREQUAL "portable")
   set(CMAKE_CUDA_ARCHITECTURES 80-virtual)

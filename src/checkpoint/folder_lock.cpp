@@ -123,8 +123,16 @@ FolderLock::~FolderLock() {
   changed_.notify_all();
   if (toucher_.joinable()) toucher_.join();
   // The name goes while the lock is held: who opened the file before finds out that it is no longer
-  // the one of that name.
-  ::unlink(path_.c_str());
+  // the one of that name. A file that somebody else has put there since is not ours to remove.
+  if (is_named()) ::unlink(path_.c_str());
+}
+
+bool FolderLock::is_named() const {
+  struct stat own {
+  }, named{};
+  return ::fstat(file_.get(), &own) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         own.st_ino == named.st_ino && own.st_dev == named.st_dev &&
+         read_all(file_) == options_.self.to_text();
 }
 
 // False: the file went away in between, and another look is needed.
@@ -152,7 +160,7 @@ void FolderLock::refuse(const std::optional<LockHolder>& holder) const {
       path_.parent_path().string(),
       " is in use: ", holder ? holder->description() : std::string("another run"),
       " saves its checkpoints there\n  hint: give another --save, or wait until that run has ended",
-      "; a run that was killed does not hold it (", path_.string(), ")"));
+      "; a run that was killed does not hold it. If its machine is gone, remove ", path_.string()));
 }
 
 bool FolderLock::alive(const LockHolder& holder, bool has_system_lock) const {
@@ -161,8 +169,7 @@ bool FolderLock::alive(const LockHolder& holder, bool has_system_lock) const {
     if (has_system_lock) return false;
     return process_start_of(holder.pid) == holder.process_start;
   }
-  // After a restart of this machine nothing of before is alive.
-  if (holder.host == options_.self.host) return false;
+  // A machine that started anew, or another one of the same name: the file's time tells.
   return touches_file();
 }
 

@@ -53,6 +53,7 @@ class FolderLock {
 
  private:
   bool try_take();
+  bool is_named() const;  // whether the file of that name is still ours
   void refuse(const std::optional<LockHolder>& holder) const;
   bool alive(const LockHolder& holder, bool has_system_lock) const;
   bool touches_file() const;

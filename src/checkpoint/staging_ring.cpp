@@ -27,21 +27,27 @@ void StagingRing::reserve(int64_t bytes, int64_t most, Runtime* device) {
   grow(slots_for(bytes, most), device);
 }
 
-// A machine with less memory than it said gets a smaller ring, of two slots at least.
+// A machine with less memory than it said gets a smaller ring, of two slots at least, and is not
+// asked again.
 void StagingRing::grow(int64_t wanted, Runtime* device) {
+  int64_t most_at_once = kSlotsOfRegion;
+  wanted = std::min(wanted, limit_);
   while (int64_t(empty_.size()) < wanted) {
-    const int64_t count = std::min(kSlotsOfRegion, wanted - int64_t(empty_.size()));
+    const int64_t count = std::min(most_at_once, wanted - int64_t(empty_.size()));
     std::shared_ptr<void> region;
     try {
       region = device != nullptr ? device->backend().host_region(count * kSlotBytes)
                                  : host_region(count * kSlotBytes);
     } catch (const Error& error) {
+      most_at_once = count / 2;
+      if (most_at_once > 0) continue;
       PHX_CHECK(empty_.size() >= 2,
                 "no memory left for a checkpoint on its way to the disk: ", error.what(),
                 "\n  hint: --save-buffer-mib limits it");
       log_warning(str_cat("saves go through ", format_bytes(int64_t(empty_.size()) * kSlotBytes),
                           " of host memory instead of ", format_bytes(wanted * kSlotBytes), ": ",
                           error.what()));
+      limit_ = int64_t(empty_.size());
       return;
     }
     for (int64_t i = 0; i < count; ++i) {

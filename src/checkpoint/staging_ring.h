@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,7 @@ class StagingRing {
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Slot>> empty_;
   std::map<int64_t, std::unique_ptr<Slot>> filled_;
+  int64_t limit_ = std::numeric_limits<int64_t>::max();  // slots that the machine has room for
   int64_t bytes_ = 0, parts_ = 0, given_out_ = 0, taken_ = 0;
   bool given_up_ = false, holds_all_ = false;
 };

@@ -50,6 +50,23 @@ int64_t free_memory() {
   return free;
 }
 
+// Under Slurm and systemd a process sees the whole tree of groups; its own, and every one above it,
+// limits it.
+int64_t free_in_own_groups() {
+  int64_t free = kNoLimit;
+  std::ifstream lines("/proc/self/cgroup");
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("0::/")) continue;  // version 2
+    for (std::string path = line.substr(3); path.size() > 1; path.resize(path.rfind('/'))) {
+      const std::string group = "/sys/fs/cgroup" + path;
+      if (const auto limit = number_in(group + "/memory.max"))
+        free = std::min(
+            free, std::max<int64_t>(0, *limit - number_in(group + "/memory.current").value_or(0)));
+    }
+  }
+  return free;
+}
+
 int64_t free_processes() {
   int64_t free = number_in("/proc/sys/kernel/threads-max").value_or(kNoLimit);
   free = std::min(free, number_in("/proc/sys/kernel/pid_max").value_or(kNoLimit));
@@ -76,7 +93,7 @@ int64_t files_needed(int64_t world) { return 2 * world + kStrangers + kOtherFile
 }  // namespace
 
 MachineLimits machine_limits() {
-  return {.memory = free_memory(),
+  return {.memory = std::min(free_memory(), free_in_own_groups()),
           .processes = free_processes(),
           .files = most_files(),
           .cores = int(std::max(1u, std::thread::hardware_concurrency()))};

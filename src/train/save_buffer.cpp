@@ -9,8 +9,6 @@ namespace phx {
 
 namespace {
 
-// What the rest of a run needs: page cache of its data, workers, what others start meanwhile.
-constexpr int64_t kShareLeft = 4;        // a quarter
 constexpr int64_t kSmallest = 16 << 20;  // two slots of the ring
 constexpr double kDiskRate = 2e9;        // bytes a second, to predict with; the log says so
 
@@ -28,8 +26,10 @@ std::string SaveBuffer::text() const {
                  "\n  hint: --save-buffer-mib gives it more");
 }
 
-SaveBuffer save_buffer(int64_t state, int64_t free_memory, int ranks) {
-  const int64_t share = (free_memory - free_memory / kShareLeft) / std::max(ranks, 1);
+SaveBuffer save_buffer(int64_t state, int64_t free_memory, int ranks, ComputesOn where) {
+  const int64_t quarter = free_memory / 4;
+  const int64_t share =
+      (where == ComputesOn::host ? quarter : free_memory - quarter) / std::max(ranks, 1);
   return {.bytes = std::max(std::min(state, share), kSmallest), .state = state};
 }
 

@@ -16,7 +16,9 @@ struct SaveBuffer {
 };
 
 // All of the state where `ranks` of this machine leave a quarter of its free memory, else what
-// does.
-SaveBuffer save_buffer(int64_t state, int64_t free_memory, int ranks);
+// does. Where ranks compute on the host, whose activations are still to come, they leave three
+// quarters.
+enum class ComputesOn { device, host };
+SaveBuffer save_buffer(int64_t state, int64_t free_memory, int ranks, ComputesOn where);
 
 }  // namespace phx

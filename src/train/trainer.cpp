@@ -420,7 +420,10 @@ void Trainer::make_saver() {
   const std::vector<LocalBox> boxes = boxes_to_save(session_);
   int64_t state = 0;
   for (const LocalBox& box : boxes) state += box.bytes();
-  SaveBuffer buffer = save_buffer(state, machine_limits().memory, ranks_here_);
+  SaveBuffer buffer =
+      save_buffer(state, machine_limits().memory, ranks_here_,
+                  session_.store.weights().device().kind() == DeviceKind::cpu ? ComputesOn::host
+                                                                              : ComputesOn::device);
   if (config_.save_buffer_mib) buffer.bytes = *config_.save_buffer_mib << 20;
   saver_.emplace(SaverOptions{.folder = config_.save,
                               .world = session_.mesh.world(),

@@ -122,6 +122,30 @@ TEST(FolderLock, AHolderElsewhereIsAliveAsLongAsItTouchesTheFile) {
   EXPECT_EQ(lock.taken_over_from()->host, "node7");
 }
 
+// Two machines, or containers, of one name: the boot tells them apart, and nothing says that the
+// other one is dead.
+TEST(FolderLock, AMachineOfTheSameNameMayBeAlive) {
+  const TempFolder folder;
+  FolderLockOptions other{.touch = 40ms, .system_locks = false};
+  other.self.boot = "another boot";
+  const pid_t child = hold_in_child(folder.path(), other);
+  const FolderLockOptions here{.touch = 40ms, .system_locks = false};
+  EXPECT_THAT(refusal(folder.path(), here), HasSubstr(" is in use: "));
+  kill_and_wait(child);
+  const FolderLock lock(folder.path(), here);
+  EXPECT_TRUE(lock.taken_over_from());
+}
+
+TEST(FolderLock, WhoLostItsFileLeavesTheNextHoldersAlone) {
+  const TempFolder folder;
+  auto first = std::make_unique<FolderLock>(folder.path());
+  std::filesystem::remove(folder / "run.lock");
+  const FolderLock second(folder.path());
+  first.reset();
+  EXPECT_TRUE(std::filesystem::exists(folder / "run.lock"));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr(" is in use: "));
+}
+
 TEST(FolderLock, ALockFileThatIsNoLockIsTakenOver) {
   const TempFolder folder;
   for (const char* text : {"", "{", "[]", "{\"host\": 3}", "hello"}) {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mapped_faults.h"
 #include "base/math.h"
 #include "core/philox.h"
 
@@ -200,6 +201,7 @@ void IndexCache::save(const std::string& key, const Index& index) const {
   header.file_bytes = header.end();
   make_folder(folder_);
   AtomicFile file(file_of(key));
+  check_mapped_files();  // an index made of pages that were lost must not be kept
   file.write(std::as_bytes(std::span(&header, 1)));
   file.write(key);
   header.each_array([&](size_t i, int64_t at) { write_at(file, at, arrays[i]); });

@@ -44,6 +44,15 @@ AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions
       .sample_tokens = narrow<int>(random.samples.tokens > 0 ? random.samples.tokens : in.q.s)};
 }
 
+void check_shared_memory(const AttentionInputs& in, int bytes) {
+  const int gpu = in.q.device().runtime().options().cuda_ordinal;
+  int most = 0;
+  PHX_CUDA_CHECK(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu));
+  PHX_CHECK(bytes <= most, "attention: heads of ", in.q.d, " in ", in.q.dtype(), " take ", bytes,
+            " bytes of shared memory by our own kernels, and this GPU has ", most,
+            "\n  hint: 16-bit types, smaller heads, or no attention dropout");
+}
+
 namespace {
 
 constexpr int kThreads = 4 * kWarp;
@@ -188,6 +197,7 @@ void own_attention(const AttentionInputs& in, const AttentionOptions& options, c
                                     lse.data<float>()};
     for_head_size(in.q.d, [&]<int D>() {
       constexpr int kShared = forward_shared_bytes<T, D>();
+      check_shared_memory(in, kShared);
       PHX_CUDA_CHECK(cudaFuncSetAttribute(forward_kernel<T, D>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
       forward_kernel<T, D><<<grid, kThreads, kShared, stream>>>(shape, tensors);

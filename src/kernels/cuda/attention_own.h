@@ -6,6 +6,9 @@
 
 namespace phx::kernels::cuda {
 
+// Throws if the GPU has less shared memory for a block.
+void check_shared_memory(const AttentionInputs& in, int bytes);
+
 void own_attention(const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
                    Tensor& lse);
 void own_attention_backward(const AttentionInputs& in, const AttentionOptions& options,

@@ -267,6 +267,7 @@ void own_attention_backward(const AttentionInputs& in, const AttentionOptions& o
            tensors, rows);
     for_head_size(in.q.d, [&]<int D>() {
       constexpr int kShared = backward_shared_bytes<T, D>();
+      check_shared_memory(in, kShared);
       launch(key_kernel<T, D>, key_grid, kShared, stream, shape, tensors);
       launch(query_kernel<T, D>, query_grid, kShared, stream, shape, tensors);
     });

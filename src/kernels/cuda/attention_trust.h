@@ -48,7 +48,7 @@ class AttentionTrust {
 
   // Whether results of cuDNN are what our own kernels compute. They wait for the device. `unknown`:
   // the inputs cannot tell (all zero, or not finite).
-  enum class Verdict { right, wrong, unknown };
+  enum class Verdict { right, unknown, wrong };
   Verdict test(const AttentionInputs& in, const AttentionOptions& options, const HeadView& o,
                const Tensor& lse);
   Verdict test_backward(const AttentionInputs& in, const AttentionOptions& options,
