@@ -47,6 +47,8 @@ constexpr std::string_view kPrefixes[] = {"PHX_",      "NCCL_",   "CUBLAS_",
 constexpr const char* kNetwork = "network cards have other names on other machines";
 constexpr const char* kTalk = "says what is logged, and where";
 
+constexpr const char* kPlugin = "a library's path of this machine";
+
 constexpr MayDiffer kVariables[] = {
     {"PHX_LAUNCHER", "a name for messages"},
     {"PHX_LEDGER_DIR", "a folder of this machine"},
@@ -59,6 +61,11 @@ constexpr MayDiffer kVariables[] = {
     {"NCCL_IB_HCA", kNetwork},
     {"NCCL_IB_GID_INDEX", kNetwork},
     {"NCCL_TOPO_FILE", "describes this machine"},
+    {"NCCL_NET_PLUGIN", kPlugin},
+    {"NCCL_TUNER_PLUGIN", kPlugin},
+    {"NCCL_PROFILER_PLUGIN", kPlugin},
+    {"NCCL_MNNVL_UUID", "names this machine's NVLink domain"},
+    {"NCCL_MNNVL_CLIQUE_ID", "names this machine's NVLink domain"},
     {"NCCL_TOPO_DUMP_FILE", kTalk},
     {"NCCL_GRAPH_DUMP_FILE", kTalk},
     {"NCCL_CONF_FILE", "a path of this machine"},
