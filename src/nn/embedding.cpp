@@ -6,16 +6,16 @@ namespace phx {
 
 namespace {
 
-ParameterSpec table(const Shape& shape, Init init, Replica replica) {
+ParameterSpec table(const Shape& shape, Init init, const ParameterAxes& axes) {
   ParameterSpec spec = whole(shape, init);
-  spec.replica = replica;
+  spec.axes = axes;
   return spec;
 }
 
 }  // namespace
 
-Embedding::Embedding(int64_t rows, int64_t width, Init init, Replica replica)
-    : weight_(table({rows, width}, init, replica)) {
+Embedding::Embedding(int64_t rows, int64_t width, Init init, const ParameterAxes& axes)
+    : weight_(table({rows, width}, init, axes)) {
   add_parameter("weight", weight_);
 }
 

@@ -7,7 +7,7 @@ namespace phx {
 
 class Embedding : public Module {
  public:
-  Embedding(int64_t rows, int64_t width, Init init, Replica replica = Replica::cut);
+  Embedding(int64_t rows, int64_t width, Init init, const ParameterAxes& axes = {});
 
   Tensor forward(const Tensor& ids, double scale = 1.0);  // [s, b] -> [s, b, width]
   Parameter& weight() { return weight_; }

@@ -9,7 +9,7 @@ namespace {
 
 ParameterSpec vector(const NormSpec& norm, double value) {
   ParameterSpec spec = whole({norm.width}, Init::constant(value));
-  spec.replica = norm.replica;
+  spec.axes = norm.axes;
   return spec;
 }
 

@@ -13,7 +13,7 @@ struct NormSpec {
   int64_t width = 0;
   double eps = 1e-5;
   bool zero_centred = false;  // the weight is stored minus one
-  Replica replica = Replica::cut;
+  ParameterAxes axes = {};
 };
 
 // Megatron fuses a norm into the linear after it and names the weights "layer_norm_weight" and

@@ -14,6 +14,7 @@
 
 #include "core/autograd.h"
 #include "core/tensor.h"
+#include "nn/axes.h"
 
 namespace phx {
 
@@ -33,13 +34,6 @@ struct RowPiece {
 };
 std::vector<Piece> pieces_of(const std::vector<RowPiece>& rows, int64_t cols);
 
-// How a parameter stands to the ranks of the tensor-parallel group.
-enum class Replica : uint8_t {
-  cut,      // every rank has a part of its own
-  same,     // every rank has all of it and computes the same gradient
-  partial,  // every rank has all of it but sees only some tokens or heads: gradients are summed
-};
-
 struct Init {
   enum class Kind { normal, constant } kind = Kind::constant;
   double value = 0;  // the standard deviation, or the constant
@@ -52,7 +46,7 @@ struct ParameterSpec {
   Shape local_shape;          // with padding
   std::vector<Piece> pieces;  // every global element that this rank holds, once
   Init init;
-  Replica replica = Replica::cut;
+  ParameterAxes axes = {};    // cut over which ranks, repeated over which
 };
 
 // All of it, where it is; `local_rows` may be larger (zero rows at the end).
@@ -89,11 +83,7 @@ class Parameter {
   bool decays() const { return spec_.global_shape.rank() >= 2 || decays_; }
   void set_decays() { decays_ = true; }
 
-  // A tied embedding under pipeline parallelism: the first and the last stage hold it, and its
-  // gradient is the sum of theirs. It counts in norms and files where it is `primary`.
-  enum class Tied : uint8_t { no, primary, copy };
-  Tied tied() const { return tied_; }
-  void set_tied(Tied tied) { tied_ = tied; }
+  const ParameterAxes& axes() const { return spec_.axes; }
 
   // The weight for an op, attached to the graph. Released when the Held goes out of scope; backward
   // functions get it acquired by the graph walk.
@@ -130,7 +120,6 @@ class Parameter {
   std::function<void()> before_use_;
   bool touched_ = false;
   bool decays_ = false;
-  Tied tied_ = Tied::no;
 };
 
 }  // namespace phx

@@ -18,11 +18,10 @@ Tensor view(const Tensor& flat, const FlatRange& range, const Shape& shape) {
 }
 
 // A tied embedding stands apart: two stages exchange it, in a bucket of its own, so that both cut
-// it alike. Then matrices, which decay; and of each kind first what is cut over ranks, then what
-// every rank has.
-auto place(const Parameter& p) {
-  return std::tuple(p.tied() == Parameter::Tied::no, !p.decays(), p.spec().replica != Replica::cut,
-                    p.spec().replica == Replica::partial);
+// it alike. Then matrices, which decay; and of each kind class by class.
+auto place(const Parameter& p, const StoreOptions& options) {
+  return std::tuple(!p.axes().on_two_stages(), !p.decays(),
+                    options.reduction_class ? options.reduction_class(p) : 0);
 }
 
 }  // namespace
@@ -48,7 +47,7 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
     });
   }
   std::stable_sort(parameters_.begin(), parameters_.end(),
-                   [](Parameter* a, Parameter* b) { return place(*a) < place(*b); });
+                   [&](Parameter* a, Parameter* b) { return place(*a, options) < place(*b, options); });
   lay_out(options);
 
   weights_ = empty({size_}, options.dtype, device, Purpose::weights);
@@ -74,7 +73,7 @@ void ParameterStore::lay_out(const StoreOptions& options) {
     runs_.back().count += range.end() - size_;
     size_ = range.end();
   };
-  const auto is_tied = [](const Parameter* p) { return p->tied() != Parameter::Tied::no; };
+  const auto is_tied = [](const Parameter* p) { return p->axes().on_two_stages(); };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter* parameter = parameters_[i];
     const bool full = !buckets_.empty() && options.bucket_elements > 0 &&

@@ -21,6 +21,9 @@ struct StoreOptions {
   bool initialize = true;
   // Vectors that decay although norms and biases do not, by name.
   std::function<bool(const std::string& name)> also_decays = {};
+  // Parameters of the same class lie together, lower ones first: what is reduced alike, for few long
+  // reductions. None: all are of one class.
+  std::function<int(const Parameter&)> reduction_class = {};
   // Parameters whose learning rate has a schedule of its own, by name.
   std::function<bool(const std::string& name)> decoupled = {};
   // A bucket is closed when it has this many elements; 0: never.

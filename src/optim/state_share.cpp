@@ -123,7 +123,7 @@ SplitRanges split(const ParameterStore& store, std::span<const FlatRange> ranges
   };
   int64_t tied_end = 0;  // tied parameters come first, each in a bucket of its own
   for (const Bucket& bucket : store.buckets()) {
-    if (store.parameters()[bucket.parameters.front()]->tied() == Parameter::Tied::no) break;
+    if (!store.parameters()[bucket.parameters.front()]->axes().on_two_stages()) break;
     add(bucket.range);
     tied_end = bucket.range.end();
   }

@@ -17,15 +17,19 @@ std::vector<int> part_with(int rank, const std::vector<int>& group, int size) {
 
 }  // namespace
 
-Mesh::Mesh(World& world, const MeshOptions& options) : options_(options), rank_(world.rank()) {
+Mesh::Mesh(World& world, const MeshOptions& options)
+    : options_(options),
+      grids_{RankGrid(options.sizes, options.order),
+             RankGrid(expert_sizes(options.sizes, 1, options.sizes.tp), options.order)},
+      rank_(world.rank()) {
   PHX_CHECK(world.size() == size(), "the mesh has ", size(), " ranks, but there are ",
             world.size());
-  const RankGrid grid(options.sizes, options.order);
+  const RankGrid& grid = grids_.dense;
   std::vector<int> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   world_ = make(world, std::move(everybody), "world");
   tp_ = make(world, grid.group_of(rank_, "tp"), "tp");
-  dp_ = make(world, grid.group_of(rank_, "dp-cp"), "dp-cp");
+  dp_cp_ = make(world, grid.group_of(rank_, "dp-cp"), "dp-cp");
   if (options.key_sharers > 1)
     key_sharers_ =
         make(world, part_with(rank_, grid.group_of(rank_, "tp"), options.key_sharers), "key group");
@@ -42,9 +46,17 @@ std::unique_ptr<Communicator> Mesh::make(World& world, std::vector<int> ranks, c
   return group;
 }
 
-int Mesh::index(const char* axis) const {
-  if (size() == 1) return 0;
-  return RankGrid(options_.sizes, options_.order).index(rank_, axis);
+int Mesh::index(Axis axis) const { return grids_.dense.index(rank_, name_of(axis)); }
+
+Communicator* Mesh::summed_after(Axis axis) const {
+  if (axis == Axis::tp) return tp();
+  if (axis == Axis::pp) return embedding();
+  throw_error(str_cat("gradients are summed after the buckets over tp and pp, not over ",
+                      name_of(axis)));
+}
+
+Ownership Mesh::ownership_of(const ParameterAxes& axes) const {
+  return phx::ownership_of(axes, grids_, rank_);
 }
 
 }  // namespace phx

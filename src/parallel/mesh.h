@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "nn/axes.h"
+#include "parallel/ownership.h"
 #include "parallel/pipeline/links.h"
 #include "parallel/rank_grid.h"
 
@@ -32,27 +34,32 @@ class Mesh {
   const AxisSizes& sizes() const { return options_.sizes; }
   int rank() const { return rank_; }
   int size() const { return options_.sizes.world(); }
-  int tp_rank() const { return index("tp"); }
-  int pp_rank() const { return index("pp"); }
-  int dp_rank() const { return index("dp"); }
+  int tp_rank() const { return index(Axis::tp); }
+  int pp_rank() const { return index(Axis::pp); }
+  int dp_rank() const { return index(Axis::dp); }  // along dp alone: which samples it reads
   bool first_stage() const { return pp_rank() == 0; }
   bool last_stage() const { return pp_rank() == sizes().pp - 1; }
 
   Communicator* world() const { return world_.get(); }
   Communicator* tp() const { return tp_.get(); }
-  Communicator* dp() const { return dp_.get(); }  // with context parallelism: dp-cp
+  // Ranks that hold the same dense weights and see different samples or positions.
+  Communicator* dp_cp() const { return dp_cp_.get(); }
   Communicator* key_sharers() const { return key_sharers_.get(); }
   // First and last stage, which share a tied embedding; null on the stages between.
   Communicator* embedding() const { return embedding_.get(); }
+  // Over whom what a rank owns of a gradient is summed after the buckets: see Ownership.
+  Communicator* summed_after(Axis axis) const;
+  Ownership ownership_of(const ParameterAxes& axes) const;
   PipelineLinks links() const { return pipeline_ ? pipeline_->links() : PipelineLinks{}; }
 
  private:
-  int index(const char* axis) const;
+  int index(Axis axis) const;
   std::unique_ptr<Communicator> make(World& world, std::vector<int> ranks, const char* name);
 
   MeshOptions options_;
+  Grids grids_{RankGrid({}), RankGrid({})};
   int rank_ = 0;
-  std::unique_ptr<Communicator> world_, tp_, dp_, key_sharers_, embedding_;
+  std::unique_ptr<Communicator> world_, tp_, dp_cp_, key_sharers_, embedding_;
   std::optional<PipelineGroups> pipeline_;
 };
 

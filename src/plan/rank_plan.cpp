@@ -14,7 +14,7 @@ int num_groups(const Mesh& mesh) {
   const PipelineLinks links = mesh.links();
   int groups = 0;
   for (const Communicator* group :
-       {mesh.world(), mesh.tp(), mesh.dp(), mesh.key_sharers(), mesh.embedding(), links.forward_in,
+       {mesh.world(), mesh.tp(), mesh.dp_cp(), mesh.key_sharers(), mesh.embedding(), links.forward_in,
         links.forward_out, links.backward_in, links.backward_out})
     if (group != nullptr) ++groups;
   return groups;

@@ -191,8 +191,7 @@ std::vector<LocalBox> boxes_to_save(const Session& session) {
   const Mesh& mesh = session.mesh;
   const DataParallel& data = session.data_parallel;
   const auto picked = [&](const Parameter& parameter) {
-    const bool first_holder = parameter.spec().replica == Replica::cut || mesh.tp_rank() == 0;
-    return first_holder && parameter.tied() != Parameter::Tied::copy;
+    return mesh.ownership_of(parameter.axes()).speaks;
   };
   const FlatRange share = share_of(session.store, data.rank(), data.size());
   const FlatRange all = session.store.all();
@@ -457,7 +456,7 @@ std::optional<Loaded> load_session(Session& session) {
   // cut by columns; and they may be on one machine.
   const AxisSizes& sizes = session.mesh.sizes();
   const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration),
-                              sizes.tp * sizes.dp == 1 ? Readers::one : Readers::many);
+                              sizes.tp * sizes.cp * sizes.dp == 1 ? Readers::one : Readers::many);
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.
   const bool finetune = found->finetune || !file.manifest().info.contains("state");
   const SavedRun saved{file.path().string(), file.manifest().info};

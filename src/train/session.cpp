@@ -118,9 +118,15 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
       .dtype = model_dtype(run.train.precision()),
       .seed = uint64_t(run.train.seed),
       .also_decays = decays_beside_matrices(run.optim),
+      .reduction_class =
+          [&mesh](const Parameter& p) {
+            const Ownership ownership = mesh.ownership_of(p.axes());
+            if (!ownership.repeated.has(Axis::tp)) return 0;
+            return ownership.summed_after.has(Axis::tp) ? 2 : 1;
+          },
       .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
       .bucket_elements = bucket_elements(run.parallel, data_ranks),
-      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks : 1};
+      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks * mesh.sizes().cp : 1};
   if (run.parallel.grad_reduce_in_bf16 || run.optim.main_grads_dtype == StateDType::bf16)
     options.gradients_in = DType::bf16;
   return options;
@@ -153,7 +159,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
       batch_schedule(config.train.batch_schedule(config.model.seq_length, mesh.sizes().dp)),
       chunks(make_chunks(config, layout, mesh)),
       store(modules_of(chunks), device, store_options(config, mesh)),
-      data_parallel(store, mesh.dp(),
+      data_parallel(store, mesh.dp_cp(),
                     {.shard_optimizer = run.parallel.use_distributed_optimizer,
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
                      .overlap_gather = run.parallel.overlap_param_gather}),

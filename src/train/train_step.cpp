@@ -46,17 +46,15 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
   const auto owned_of = [&](const std::function<bool(const Parameter&)>& f) {
     return intersection(parts.store.ranges(f), owned);
   };
-  if (mesh.tp() != nullptr)
-    summed_over_tp_ =
-        owned_of([](const Parameter& p) { return p.spec().replica == Replica::partial; });
-  if (mesh.embedding() != nullptr)
-    summed_over_ends_ =
-        owned_of([](const Parameter& p) { return p.tied() != Parameter::Tied::no; });
-  // What several ranks have is counted on the first of them.
-  const bool first_copy = parts.data_parallel.sharded() || mesh.dp_rank() == 0;
+  for (const Axis axis : {Axis::tp, Axis::pp}) {
+    std::vector<FlatRange> ranges = owned_of([&](const Parameter& p) {
+      return mesh.ownership_of(p.axes()).summed_after.has(axis);
+    });
+    if (!ranges.empty()) later_sums_.push_back({mesh.summed_after(axis), std::move(ranges)});
+  }
   counted_ = owned_of([&](const Parameter& p) {
-    const bool first_holder = p.spec().replica == Replica::cut || mesh.tp_rank() == 0;
-    return first_copy && first_holder && p.tied() != Parameter::Tied::copy;
+    const Ownership ownership = mesh.ownership_of(p.axes());
+    return ownership.speaks && (parts.data_parallel.sharded() || ownership.first_of_data);
   });
 }
 
@@ -171,7 +169,7 @@ void TrainStep::begin(Counts counts, const StepSettings& settings) {
   scalars_.begin_step(values);
   Tensor loss_sum = scalars_.slot(Slot::loss_sum);
   set_zero(loss_sum);
-  if (Communicator* ranks = parts_.mesh.dp(); ranks != nullptr)
+  if (Communicator* ranks = parts_.mesh.dp_cp(); ranks != nullptr)
     ranks->all_reduce(scalars_.slot(Slot::tokens), loss_sum.runtime().stream(StreamName::compute));
   scalars_.invert_tokens();
   if (loss_.average == LossAverage::token) {
@@ -191,10 +189,8 @@ void TrainStep::reduce_gradients() {
   parts_.data_parallel.finish_step();
   const Tensor& gradients = parts_.store.gradients();
   const Stream stream = gradients.runtime().stream(StreamName::compute);
-  for (const FlatRange& range : summed_over_tp_)
-    parts_.mesh.tp()->all_reduce(gradients.rows(range.offset, range.count), stream);
-  for (const FlatRange& range : summed_over_ends_)
-    parts_.mesh.embedding()->all_reduce(gradients.rows(range.offset, range.count), stream);
+  for (const LaterSum& sum : later_sums_)
+    for (const FlatRange& range : sum.ranges) sum.ranks->all_reduce(part(gradients, range), stream);
 }
 
 std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_sample,

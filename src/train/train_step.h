@@ -113,8 +113,13 @@ class TrainStep {
   Tensor grad_scale_;  // [1] loss_scale / N, or one a micro-batch
   bool warm_ = false;
   std::map<std::pair<std::string, int64_t>, Schedule> schedules_;
-  std::vector<FlatRange> summed_over_tp_, summed_over_ends_;  // of what this rank owns
-  std::vector<FlatRange> counted_;                            // in the norm, once among all ranks
+  // Of what this rank owns: gradients that are partial sums among `ranks`.
+  struct LaterSum {
+    Communicator* ranks;
+    std::vector<FlatRange> ranges;
+  };
+  std::vector<LaterSum> later_sums_;
+  std::vector<FlatRange> counted_;  // in the norm, once among all ranks
 };
 
 }  // namespace phx

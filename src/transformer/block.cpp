@@ -32,7 +32,7 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, const Recomp
     add_child("layers." + std::to_string(layer), *layers_.back());
   }
   if (!range.final_norm) return;
-  final_norm_.emplace(norm_spec(config, config.hidden_size, replica_in_sequence(ranks.tp)));
+  final_norm_.emplace(norm_spec(config, config.hidden_size, axes_in_sequence(ranks.tp)));
   add_child("final_layernorm", *final_norm_);
 }
 

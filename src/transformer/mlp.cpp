@@ -18,7 +18,7 @@ std::vector<int64_t> fc1_parts(const TransformerConfig& config) {
 Mlp::Mlp(const LayerContext& layer)
     : config_(layer.config),
       dropout_site_("decoder.layers." + std::to_string(layer.layer) + ".mlp.linear_fc2.dropout"),
-      fc1_(norm_spec(config_, config_.hidden_size, replica_in_sequence(layer.ranks.tp)),
+      fc1_(norm_spec(config_, config_.hidden_size, axes_in_sequence(layer.ranks.tp)),
            config_.hidden_size, cut_rows(fc1_parts(config_), layer.ranks.tp),
            {.bias = config_.has_linear_bias(), .init = Init::normal(config_.init_method_std)},
            layer.ranks.tp),

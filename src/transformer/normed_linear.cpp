@@ -5,18 +5,18 @@
 
 namespace phx {
 
-NormSpec norm_spec(const TransformerConfig& config, int64_t width, Replica replica) {
+NormSpec norm_spec(const TransformerConfig& config, int64_t width, const ParameterAxes& axes) {
   return {.kind = config.normalization == Normalization::RMSNorm ? NormSpec::Kind::rms
                                                                  : NormSpec::Kind::layer,
           .width = width,
           .eps = config.norm_epsilon,
           .zero_centred = config.apply_layernorm_1p,
-          .replica = replica};
+          .axes = axes};
 }
 
 std::optional<NormSpec> post_norm_spec(const TransformerConfig& config, const TensorParallel& tp) {
   if (!config.post_layernorms) return std::nullopt;
-  return norm_spec(config, config.hidden_size, replica_in_sequence(tp));
+  return norm_spec(config, config.hidden_size, axes_in_sequence(tp));
 }
 
 RandomSite random_site(const std::string& name, const ForwardContext& context,

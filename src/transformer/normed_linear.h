@@ -13,7 +13,7 @@
 
 namespace phx {
 
-NormSpec norm_spec(const TransformerConfig& config, int64_t width, Replica replica);
+NormSpec norm_spec(const TransformerConfig& config, int64_t width, const ParameterAxes& axes);
 // Of the norm on a branch's output, where the model has one.
 std::optional<NormSpec> post_norm_spec(const TransformerConfig& config, const TensorParallel& tp);
 // Where in the global batch the rows [s/tp or s, b, h] of a rank stand, for dropout.

@@ -52,7 +52,7 @@ SelfAttention::SelfAttention(const LayerContext& layer)
       heads_(config_, layer.ranks.tp),
       key_sharers_(layer.ranks.key_sharers),
       dropout_site_("decoder.layers." + std::to_string(layer_) + ".self_attention."),
-      linear_qkv_(norm_spec(config_, config_.hidden_size, replica_in_sequence(layer.ranks.tp)),
+      linear_qkv_(norm_spec(config_, config_.hidden_size, axes_in_sequence(layer.ranks.tp)),
                   config_.hidden_size, qkv_rows(config_, layer.ranks.tp),
                   {.bias = config_.has_qkv_bias(), .init = Init::normal(config_.init_method_std)},
                   layer.ranks.tp),
@@ -67,8 +67,8 @@ SelfAttention::SelfAttention(const LayerContext& layer)
   if (config_.qk_layernorm) {
     PHX_CHECK(config_.normalization == Normalization::RMSNorm,
               "--qk-layernorm normalises heads by RMSNorm; it needs --normalization RMSNorm");
-    q_norm_.emplace(norm_spec(config_, heads_.d, replica_in_heads(layer.ranks.tp)));
-    k_norm_.emplace(norm_spec(config_, heads_.d, replica_in_heads(layer.ranks.tp)));
+    q_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
+    k_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
     add_child("q_layernorm", *q_norm_);
     add_child("k_layernorm", *k_norm_);
   }

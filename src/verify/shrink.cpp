@@ -12,12 +12,12 @@ namespace phx {
 
 namespace {
 
-struct Axes {
+struct LayoutAxes {
   int64_t tp = 1, pp = 1, dp = 1;
   int64_t ranks() const { return tp * pp * dp; }
 };
 
-Axes axes_of(const ParallelConfig& parallel, int64_t world) {
+LayoutAxes axes_of(const ParallelConfig& parallel, int64_t world) {
   return {.tp = parallel.tensor_model_parallel_size,
           .pp = parallel.pipeline_model_parallel_size,
           .dp = data_parallel_size(parallel, world)};
@@ -25,16 +25,16 @@ Axes axes_of(const ParallelConfig& parallel, int64_t world) {
 
 // Two copies show what more would. A pipeline of three stages has one that is neither first nor
 // last: that comes before more tensor-parallel ranks, of which four share key groups by twos.
-Axes shrink_axes(const Axes& all, int64_t most_ranks) {
-  const auto worth = [](const Axes& a) {
+LayoutAxes shrink_axes(const LayoutAxes& all, int64_t most_ranks) {
+  const auto worth = [](const LayoutAxes& a) {
     return std::tuple(std::min<int64_t>(a.dp, 2), std::min<int64_t>(a.pp, 3),
                       std::min<int64_t>(a.tp, 4), std::min<int64_t>(a.pp, 4), -a.ranks());
   };
-  std::optional<Axes> best;
+  std::optional<LayoutAxes> best;
   for (int64_t tp = std::min<int64_t>(all.tp, 2); tp <= std::min(all.tp, most_ranks); ++tp)
     for (int64_t pp = std::min<int64_t>(all.pp, 2); pp <= std::min<int64_t>(all.pp, 4); ++pp)
       for (int64_t dp = 1; dp <= std::min<int64_t>(all.dp, 2); ++dp) {
-        const Axes axes{tp, pp, dp};
+        const LayoutAxes axes{tp, pp, dp};
         // What is cut over all.tp ranks can be cut over a divisor of them.
         if (all.tp % tp != 0 || axes.ranks() > most_ranks) continue;
         if (!best || worth(axes) > worth(*best)) best = axes;
@@ -99,7 +99,7 @@ void shrink_vocabulary(TransformerConfig& model, int64_t old_tp) {
 // Micro-batches a step that fill the small pipeline as the large one was filled: not quite, once,
 // or several times; interleaved they come in groups, of which the last may be incomplete.
 void shrink_batch(RunConfig& config, const Layout& before, int64_t old_micro_batches,
-                  const Axes& axes) {
+                  const LayoutAxes& axes) {
   const int64_t m = old_micro_batches, stages = before.placement.stages;
   int64_t small = std::min(m, axes.pp + 2);
   if (before.placement.chunks > 1 && before.kind != PipelineSchedule::zero_bubble) {
@@ -140,7 +140,7 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
   const auto note = [&](const char* what, const auto& a, const auto& b) {
     if (a != b) changes.push_back(str_cat(what, " ", a, " -> ", b));
   };
-  const Axes a = axes_of(before.parallel, world_before), b = axes_of(after.parallel, world);
+  const LayoutAxes a = axes_of(before.parallel, world_before), b = axes_of(after.parallel, world);
   note("TP", a.tp, b.tp);
   note("PP", a.pp, b.pp);
   note("DP", a.dp, b.dp);
@@ -172,8 +172,8 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
 
 SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks) {
   const Layout before = make_layout(config.layout(), world);
-  const Axes old_axes = axes_of(config.parallel, world);
-  const Axes axes = shrink_axes(old_axes, most_ranks);
+  const LayoutAxes old_axes = axes_of(config.parallel, world);
+  const LayoutAxes axes = shrink_axes(old_axes, most_ranks);
   SmallRun run{.config = config, .world = int(axes.ranks()), .changes = {}};
   RunConfig& small = run.config;
   small.parallel.tensor_model_parallel_size = axes.tp;

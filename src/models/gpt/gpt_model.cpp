@@ -20,13 +20,15 @@ GptModel::GptModel(const TransformerConfig& config, const GptOptions& options)
   const int64_t vocab = config.vocab_size.value_or(padded), h = config.hidden_size;
   const Init embedding_init = Init::normal(config.embedding_std());
   const bool tied = !config.untie_embeddings_and_output_weights;
+  ParameterAxes shared{.cut = {Axis::tp}};  // by the first and the last stage, when it is tied
+  shared.partial.add(Axis::pp);
   if (options.embedding) {
-    embedding_.emplace(vocab, h, embedding_init, padded, tp);
+    embedding_.emplace(vocab, h, embedding_init, padded, tp,
+                       tied && !options.head ? shared : cut_over_tp());
     embedding_group_.add_child("word_embeddings", *embedding_);
-    if (tied && !options.head) embedding_->weight().set_tied(Parameter::Tied::primary);
     if (config.has_position_table()) {
       positions_.emplace(config.max_position_embeddings, h, embedding_init,
-                         replica_in_sequence(tp));
+                         axes_in_sequence(tp));
       embedding_group_.add_child("position_embeddings", *positions_);
     }
   }
@@ -37,8 +39,7 @@ GptModel::GptModel(const TransformerConfig& config, const GptOptions& options)
     output_.emplace(vocab, h, Init::normal(config.init_method_std), padded, tp);
     add_child("output_layer", *output_);
   } else if (!options.embedding) {
-    output_.emplace(vocab, h, embedding_init, padded, tp);
-    output_->weight().set_tied(Parameter::Tied::copy);
+    output_.emplace(vocab, h, embedding_init, padded, tp, shared);
     embedding_group_.add_child("word_embeddings", *output_);
   }
 }

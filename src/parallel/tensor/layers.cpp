@@ -14,7 +14,8 @@ ParameterSpec rows_spec(const RowCut& cut, int64_t cols, const Shape& global, In
   return {.global_shape = global,
           .local_shape = local,
           .pieces = pieces_of(cut.pieces, cols),
-          .init = init};
+          .init = init,
+          .axes = cut_over_tp()};
 }
 
 ParameterSpec columns_spec(int64_t out, int64_t in, Init init, const TensorParallel& tp) {
@@ -24,23 +25,27 @@ ParameterSpec columns_spec(int64_t out, int64_t in, Init init, const TensorParal
   return {.global_shape = {out, in},
           .local_shape = {out, part},
           .pieces = {{.rows = out, .cols = part, .global_col = tp.first(in)}},
-          .init = init};
+          .init = init,
+          .axes = cut_over_tp()};
 }
 
-ParameterSpec vector_on_every_rank(int64_t out, Replica replica) {
+ParameterSpec vector_on_every_rank(int64_t out, const ParameterAxes& axes) {
   ParameterSpec spec = whole({out}, Init::constant(0));
-  spec.replica = replica;
+  spec.axes = axes;
   return spec;
 }
 
 ParameterSpec vocab_spec(int64_t rows, int64_t width, Init init, int64_t padded,
-                         const TensorParallel& tp) {
+                         const TensorParallel& tp, const ParameterAxes& axes) {
   PHX_CHECK(padded % tp.size() == 0, "a vocabulary padded to ", padded, " rows cannot be cut over ",
             tp.size(), " ranks");
   const int64_t first = tp.first(padded), part = tp.part(padded);
   const int64_t here = std::clamp<int64_t>(rows - first, 0, part);
-  ParameterSpec spec{
-      .global_shape = {rows, width}, .local_shape = {part, width}, .pieces = {}, .init = init};
+  ParameterSpec spec{.global_shape = {rows, width},
+                     .local_shape = {part, width},
+                     .pieces = {},
+                     .init = init,
+                     .axes = axes};
   if (here > 0) spec.pieces = {{.rows = here, .cols = width, .global_row = first}};
   return spec;
 }
@@ -80,7 +85,7 @@ RowLinear::RowLinear(int64_t in, int64_t out, const LinearOptions& options,
     : tp_(tp), weight_(columns_spec(out, in, options.init, tp)) {
   add_parameter("weight", weight_);
   if (!options.bias) return;
-  bias_.emplace(vector_on_every_rank(out, replica_in_sequence(tp)));
+  bias_.emplace(vector_on_every_rank(out, axes_in_sequence(tp)));
   add_parameter("bias", *bias_);
 }
 
@@ -94,11 +99,11 @@ Tensor RowLinear::multiply(const Tensor& x, const Remake& remake) {
 }
 
 VocabTable::VocabTable(int64_t rows, int64_t width, Init init, int64_t padded,
-                       const TensorParallel& tp)
+                       const TensorParallel& tp, const ParameterAxes& axes)
     : tp_(tp),
       padded_(padded),
       first_row_(tp.first(padded)),
-      weight_(vocab_spec(rows, width, init, padded, tp)) {
+      weight_(vocab_spec(rows, width, init, padded, tp, axes)) {
   add_parameter("weight", weight_);
 }
 

@@ -56,7 +56,8 @@ class RowLinear : public Module {
 // multiple of the ranks; those past `rows` are zero and belong to no word.
 class VocabTable : public Module {
  public:
-  VocabTable(int64_t rows, int64_t width, Init init, int64_t padded, const TensorParallel& tp);
+  VocabTable(int64_t rows, int64_t width, Init init, int64_t padded, const TensorParallel& tp,
+             const ParameterAxes& axes = cut_over_tp());
 
   Tensor forward(const Tensor& ids, double scale);  // [s, b] -> [s/tp or s, b, width]
   Parameter& weight() { return weight_; }           // [padded/tp, width]
@@ -68,13 +69,9 @@ class VocabTable : public Module {
   Parameter weight_;
 };
 
-// What a parameter is that every rank has whole, given where it is used.
-inline Replica replica_in_sequence(const TensorParallel& tp) {  // on [s/tp or s, b, h]
-  if (tp.size() == 1) return Replica::cut;
-  return tp.sequence ? Replica::partial : Replica::same;
-}
-inline Replica replica_in_heads(const TensorParallel& tp) {  // on the rank's own heads
-  return tp.size() == 1 ? Replica::cut : Replica::partial;
+// The axes of a parameter that every tensor-parallel rank has whole and uses on [s/tp or s, b, h].
+inline ParameterAxes axes_in_sequence(const TensorParallel& tp) {
+  return tp.sequence ? partial_over_tp() : same_over_tp();
 }
 
 }  // namespace phx

@@ -1,0 +1,39 @@
+// Who does what with a parameter, from its axes, the two grids and a rank's number alone. Norm,
+// reductions, checkpoints and sharded optimizers ask here; nobody derives any of this elsewhere.
+//
+// Random numbers need no owner: initial weights are drawn by name and global index, so all holders
+// of an element draw the same number.
+#pragma once
+
+#include "nn/axes.h"
+#include "parallel/rank_grid.h"
+
+namespace phx {
+
+struct Grids {
+  RankGrid dense, expert;
+  const RankGrid& of(Grid grid) const { return grid == Grid::dense ? dense : expert; }
+};
+// The experts' grid of the same world: `ep` ranks share the experts of a layer, `tp` cut each one.
+AxisSizes expert_sizes(const AxisSizes& dense, int ep, int tp);
+
+// Axes are named only where they have more than one rank (pp: more than one holder).
+struct Ownership {
+  // Buckets of gradients are summed over these, and a sharded optimizer cuts them over the same:
+  // dp-cp, for experts dp.
+  Axes data;
+  // Afterwards what a rank owns of the gradient is summed over each of these: tp, pp.
+  Axes summed_after;
+  // Other ranks along these hold the same elements. `data` is among them.
+  Axes repeated;
+  // Of the ranks that hold the same elements and differ outside of `data`, this one counts them in
+  // the norm and saves them.
+  bool speaks = true;
+  // Of the ranks along `data`, this is the first.
+  bool first_of_data = true;
+};
+
+// This rank holds a part of the parameter.
+Ownership ownership_of(const ParameterAxes& axes, const Grids& grids, int rank);
+
+}  // namespace phx
