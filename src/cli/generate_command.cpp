@@ -13,7 +13,7 @@
 #include "cli/usage_error.h"
 #include "data/story_corpus.h"
 #include "data/tokenizer.h"
-#include "models/gpt/generate.h"
+#include "models/generate.h"
 #include "train/session.h"
 
 namespace phx {
@@ -61,16 +61,16 @@ struct GenerateOptions {
 struct LoadedModel {
   LoadedModel(const TensorSource& source, const PretrainOptions& options, Device device,
               int64_t length)
-      : model(options.model),
-        store(model, device,
+      : model(default_model()(options.model)),
+        store(*model, device,
               {.dtype = model_dtype(options.train.precision()),
                .gradients = false,
                .initialize = false}) {
     const FlatState weights{"", store.weights()};
     load_parameters(source, store, {&weights, 1}, {.ignored = {"optimizer."}, .convert = true});
-    model.prepare(device, store.weights().dtype(), length, /*micro_batch=*/1);
+    model->prepare(device, store.weights().dtype(), length, /*micro_batch=*/1);
   }
-  GptModel model;
+  std::unique_ptr<Model> model;
   ParameterStore store;
 };
 
@@ -143,7 +143,7 @@ void print_text(const GenerateOptions& options, LoadedModel& loaded, const Token
       all += piece;
       std::cout << piece << std::flush;
     };
-    generate(loaded.model, prompt, options.tokens, sampling, [&](int32_t token) {
+    generate(*loaded.model->generator(), prompt, options.tokens, sampling, [&](int32_t token) {
       if (token == tokenizer.eod() || token == tokenizer.eos()) return true;
       // Rows of the table beyond the tokenizer's last token are no text.
       if (token < tokenizer.vocab_size()) show(decoder.push(token));

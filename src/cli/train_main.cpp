@@ -108,7 +108,7 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
     check_save_folder(options.train);
   }
   Session session(config, sources, runtime.device(), mesh);
-  terminal.print(str_cat("model: ", format_thousands(num_parameters(config.model)),
+  terminal.print(str_cat("model: ", format_thousands(num_parameters(config.family, config.model)),
                          " parameters; data: ", session.data_description));
   const double dropout = config.model.attention_dropout;
   if (const double applied = kernels::attention_dropout_probability(dropout); applied != dropout)
@@ -125,7 +125,7 @@ namespace {
 // What all ranks hold at the least: weights and gradients of every copy of the model, and AdamW's
 // two moments, once if they are sharded.
 int64_t least_bytes(const PretrainOptions& options, int world) {
-  const auto parameters = double(num_parameters(options.model));
+  const auto parameters = double(num_parameters(default_model(), options.model));
   const auto copies = double(std::max<int64_t>(1, world / model_ranks(options.parallel)));
   const auto weight = double(size_of(model_dtype(options.train.precision())));
   const double sharded = options.parallel.use_distributed_optimizer ? 1 : copies;

@@ -7,7 +7,7 @@
 #include "base/distance.h"
 #include "base/error.h"
 #include "checkpoint/loader.h"
-#include "models/gpt/gpt_model.h"
+#include "models/catalogue.h"
 
 namespace phx {
 
@@ -22,17 +22,16 @@ std::vector<double> logits_of(const TransformerConfig& config, const TensorSourc
   for (const int64_t token : tokens)
     PHX_CHECK(token >= 0 && token < vocabulary, "token ", token,
               " of the prompt is outside of the vocabulary of ", vocabulary);
-  GptModel model(config);
-  ParameterStore store(model, device, {.dtype = dtype, .gradients = false, .initialize = false});
+  const std::unique_ptr<Model> model = default_model()(config);
+  ParameterStore store(*model, device, {.dtype = dtype, .gradients = false, .initialize = false});
   const FlatState weights{.prefix = "", .flat = store.weights()};
   load_parameters(source, store, std::span(&weights, 1),
                   {.ignored = {"optimizer."}, .convert = true});
-  model.prepare(device, dtype, length, /*micro_batch=*/1);
+  model->prepare(device, dtype, length, /*micro_batch=*/1);
   GradMode off(device.runtime(), false);
   const std::vector<int64_t> ids(tokens.begin(), tokens.end());
-  const Tensor hidden =
-      model.hidden(from_ints(ids, {length, 1}, DType::i64, device), {.training = false});
-  return to_values(model.logits(hidden));  // [s, v]
+  const Tensor prompt = from_ints(ids, {length, 1}, DType::i64, device);
+  return to_values(model->generator()->logits(prompt, nullptr, /*last_only=*/false));  // [s, v]
 }
 
 namespace {

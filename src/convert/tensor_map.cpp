@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "models/gpt/gpt_model.h"
+#include "models/catalogue.h"
 
 namespace phx {
 namespace {
@@ -87,9 +87,9 @@ TensorPair pair_of(const TensorRow& row, const std::string& hf_prefix, const std
 
 std::vector<std::pair<std::string, std::vector<int64_t>>> model_tensors(
     const TransformerConfig& config) {
-  GptModel model(config);
+  const std::unique_ptr<Model> model = default_model()(config);
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors;
-  model.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+  model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const auto dims = parameter.spec().global_shape.dims();
     tensors.emplace_back(name, std::vector<int64_t>(dims.begin(), dims.end()));
   });

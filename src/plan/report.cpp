@@ -88,7 +88,7 @@ std::string stage_label(const StageRange& range) {
 std::string plan_heading(const RunConfig& config, const RunPlan& plan, DeviceKind target) {
   const AxisSizes& sizes = plan.layout.mesh.sizes;
   const int64_t batch = config.train.global_batch(sizes.dp), s = config.model.seq_length;
-  return str_cat(format_thousands(num_parameters(config.model)), " parameters in ",
+  return str_cat(format_thousands(num_parameters(config.family, config.model)), " parameters in ",
                  model_dtype(config.train.precision()), " on ", name(target), "; ",
                  format_thousands(sizes.world()), sizes.world() == 1 ? " rank" : " ranks", " = TP ",
                  sizes.tp, " x CP ", sizes.cp, " x DP ", sizes.dp, " x PP ", sizes.pp,

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/mapped_faults.h"
 #include "base/math.h"
+#include "ops/lm_loss.h"
 
 namespace phx {
 
@@ -220,10 +221,10 @@ Batch BatchLoader::micro_batch(int64_t k) const {
   const int64_t plane = layout_.plane;
   const Shape shape =
       layout_.packed ? Shape{plane, 1} : Shape{shape_.seq_length, shape_.micro_batch};
-  Batch batch{.tokens = numbers.rows(0, plane).reshape(shape),
-              .labels = numbers.rows(plane, plane).reshape(shape)};
+  Batch batch{.tensors = {{"tokens", numbers.rows(0, plane).reshape(shape)},
+                          {"labels", numbers.rows(plane, plane).reshape(shape)}}};
   if (layout_.positions)
-    batch.positions = numbers.rows(layout_.positions_at(), plane).reshape(shape);
+    batch.tensors.add("positions", numbers.rows(layout_.positions_at(), plane).reshape(shape));
   if (!layout_.packed) return batch;
   // Memory on a CPU follows from the number of sequences and the longest of them; with as many as
   // there can be, most of them empty, every step asks for the same. On a GPU memory does not depend

@@ -13,7 +13,7 @@
 #include "core/tensor.h"
 #include "data/batch_order.h"
 #include "data/sample_source.h"
-#include "models/gpt/gpt_model.h"
+#include "models/batch.h"
 
 namespace phx {
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "transformer/transformer_config.h"
+#include "models/catalogue.h"
 
 namespace phx {
 
-int64_t num_parameters(const TransformerConfig& model);
+int64_t num_parameters(const ModelFamily& family, const TransformerConfig& config);
 
 }  // namespace phx

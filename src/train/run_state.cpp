@@ -69,10 +69,10 @@ std::vector<FlatState> states_of(const Session& session, bool optimizer) {
 }
 
 // The tensors of all ranks under the states' prefixes, from a model that has no memory.
-TensorInfos model_tensors(const TransformerConfig& config, std::span<const FlatState> states) {
-  GptModel whole(config);
+TensorInfos model_tensors(const RunConfig& run, std::span<const FlatState> states) {
+  const std::unique_ptr<Model> whole = run.family(run.model);
   TensorInfos infos;
-  whole.for_each_parameter([&](const std::string& name, Parameter& parameter) {
+  whole->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     const auto dims = parameter.spec().global_shape.dims();
     for (const FlatState& state : states)
       infos[state.prefix + name] = {state.flat.dtype(), {dims.begin(), dims.end()}};
@@ -398,7 +398,7 @@ Loaded load_hf(Session& session, const Path& folder) {
   PHX_CHECK(differences.empty(), folder.string(),
             " is another model than the options say (there and here):", text);
   const std::vector<FlatState> states = states_of(session, /*optimizer=*/false);
-  const TensorInfos model = model_tensors(session.config.model, states);
+  const TensorInfos model = model_tensors(session.config, states);
   Loaded loaded{.state = {}, .path = folder, .report = {}};
   loaded.report = load_parameters(*hf.tensors, session.store, states,
                                   {.ignored = {}, .convert = true, .model = &model});
@@ -435,7 +435,7 @@ Loaded load_megatron(Session& session, const Found& found) {
             "alone and begins at iteration 0");
   if (optimizer) check_counters(megatron);
   const std::vector<FlatState> states = states_of(session, optimizer);
-  const TensorInfos model = model_tensors(session.config.model, states);
+  const TensorInfos model = model_tensors(session.config, states);
   loaded.report = load_parameters(optimizer ? *megatron.tensors : *megatron.weights, session.store,
                                   states, {.ignored = {}, .convert = !optimizer, .model = &model});
   if (optimizer) return loaded;
@@ -466,7 +466,7 @@ std::optional<Loaded> load_session(Session& session) {
   if (!finetune && !train.skip_train && session.mesh.rank() == 0) compare_data(file, session);
   const bool optimizer = train.load_optim && !finetune && !train.skip_train;
   const std::vector<FlatState> states = states_of(session, optimizer);
-  const TensorInfos model = model_tensors(session.config.model, states);
+  const TensorInfos model = model_tensors(session.config, states);
   LoadOptions options{.ignored = {}, .convert = !optimizer, .model = &model};
   if (!optimizer) options.ignored = {"optimizer."};
   Loaded loaded{.state = {}, .path = file.path(), .report = {}};

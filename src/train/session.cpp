@@ -34,7 +34,7 @@ RecomputePolicy recompute_policy(const TrainConfig& config) {
     return std::ranges::find(config.recompute_modules, module) != config.recompute_modules.end();
   };
   policy.core_attention = has("core_attn") || config.recompute_core_attention();
-  policy.mlp = has("mlp");
+  if (has("mlp")) policy.parts = {"mlp"};
   policy.norms = has("layernorm");
   policy.activation = has("activation");
   return policy;
@@ -76,32 +76,31 @@ BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> 
       {.type = config.data.dataloader_type, .data_sharding = config.data.data_sharding});
 }
 
-std::vector<std::unique_ptr<GptModel>> make_chunks(const RunConfig& run, const Layout& layout,
-                                                   const Mesh& mesh) {
+std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layout& layout,
+                                                const Mesh& mesh) {
   const ModelRanks ranks{.tp = {.group = mesh.tp(),
                                 .sequence = run.parallel.sequence_parallel,
                                 .overlap = run.parallel.tp_comm_overlap},
                          .key_sharers = mesh.key_sharers()};
-  std::vector<std::unique_ptr<GptModel>> chunks;
+  std::vector<std::unique_ptr<Model>> chunks;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
-    chunks.push_back(
-        std::make_unique<GptModel>(run.model, GptOptions{.recompute = recompute_policy(run.train),
-                                                         .ranks = ranks,
-                                                         .first_layer = chunk.first_layer,
-                                                         .num_layers = chunk.num_layers,
-                                                         .embedding = chunk.has_embedding,
-                                                         .head = chunk.has_loss}));
+    chunks.push_back(run.family(run.model, {.recompute = recompute_policy(run.train),
+                                            .ranks = ranks,
+                                            .part = {.first_layer = chunk.first_layer,
+                                                     .num_layers = chunk.num_layers,
+                                                     .begin = chunk.has_embedding,
+                                                     .end = chunk.has_loss}}));
   return chunks;
 }
 
-std::vector<Module*> modules_of(const std::vector<std::unique_ptr<GptModel>>& chunks) {
+std::vector<Module*> modules_of(const std::vector<std::unique_ptr<Model>>& chunks) {
   std::vector<Module*> modules;
   for (const auto& chunk : chunks) modules.push_back(chunk.get());
   return modules;
 }
 
-std::vector<GptModel*> models_of(const std::vector<std::unique_ptr<GptModel>>& chunks) {
-  std::vector<GptModel*> models;
+std::vector<Model*> models_of(const std::vector<std::unique_ptr<Model>>& chunks) {
+  std::vector<Model*> models;
   for (const auto& chunk : chunks) models.push_back(chunk.get());
   return models;
 }
@@ -133,11 +132,11 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
 }
 
 // Samples of packed sequences lie in one row.
-Shape message_shape(const RunConfig& run, const Sources& sources, const Mesh& mesh) {
-  const bool packed = sources.first().parts().cu_seqlens, cut = run.parallel.sequence_parallel;
-  const int64_t b = packed ? 1 : run.train.micro_batch_size;
-  const int64_t s = run.model.seq_length * (packed ? run.train.micro_batch_size : 1);
-  return {cut ? s / mesh.sizes().tp : s, b, run.model.hidden_size};
+MicroBatchShape micro_batch_shape(const RunConfig& run, const Sources& sources) {
+  const bool packed = sources.first().parts().cu_seqlens;
+  const int64_t b = run.train.micro_batch_size, s = run.model.seq_length;
+  return {
+      .s = packed ? s * b : s, .b = packed ? 1 : b, .dtype = model_dtype(run.train.precision())};
 }
 
 const Mesh& one_rank() {
@@ -164,8 +163,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
                      .overlap_gather = run.parallel.overlap_param_gather}),
       optimizer(store, run.optim, data_parallel.owned(), uint64_t(run.train.seed)),
-      stage(models_of(chunks), {message_shape(config, sources, mesh), store.weights().dtype()},
-            device),
+      stage(models_of(chunks), micro_batch_shape(config, sources), device),
       step({stage, store, data_parallel, optimizer, mesh, layout}, run.optim,
            uint64_t(run.train.seed),
            {.average = run.train.loss_average,

@@ -8,7 +8,7 @@
 
 #include "data/chat/sft_config.h"
 #include "data/data_config.h"
-#include "models/gpt/gpt_model.h"
+#include "models/catalogue.h"
 #include "optim/optimizer.h"
 #include "optim/optimizer_config.h"
 #include "parallel/data/data_parallel.h"
@@ -22,6 +22,7 @@
 namespace phx {
 
 struct RunConfig {
+  ModelFamily family = default_model();
   TransformerConfig model;
   ParallelConfig parallel;
   OptimizerConfig optim;
@@ -58,7 +59,7 @@ struct Session {
   Session(const RunConfig& config, const Sources& sources, Device device);
   Session(const RunConfig& config, const Sources& sources, Device device, const Mesh& mesh);
 
-  GptModel& model() { return *chunks.at(0); }  // of one rank: all of it
+  Model& model() { return *chunks.at(0); }  // of one rank: all of it
   int64_t data_parallel_size() const { return mesh.sizes().dp; }
   // The training batch that comes after `consumed` samples.
   void load_batch(int64_t consumed);
@@ -68,11 +69,11 @@ struct Session {
   const Mesh& mesh;
   const Layout layout;
   const BatchSchedule batch_schedule;
-  std::vector<std::unique_ptr<GptModel>> chunks;  // the parts of the model that this rank holds
+  std::vector<std::unique_ptr<Model>> chunks;  // the parts of the model that this rank holds
   ParameterStore store;
   DataParallel data_parallel;
   Optimizer optimizer;
-  GptStage stage;
+  ModelStage stage;
   TrainStep step;
   BatchLoader train_batches;
   std::optional<BatchLoader> valid_batches, test_batches;  // none if the data has no such part

@@ -47,9 +47,8 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
     return intersection(parts.store.ranges(f), owned);
   };
   for (const Axis axis : {Axis::tp, Axis::pp}) {
-    std::vector<FlatRange> ranges = owned_of([&](const Parameter& p) {
-      return mesh.ownership_of(p.axes()).summed_after.has(axis);
-    });
+    std::vector<FlatRange> ranges = owned_of(
+        [&](const Parameter& p) { return mesh.ownership_of(p.axes()).summed_after.has(axis); });
     if (!ranges.empty()) later_sums_.push_back({mesh.summed_after(axis), std::move(ranges)});
   }
   counted_ = owned_of([&](const Parameter& p) {
@@ -79,7 +78,8 @@ void TrainStep::run(std::span<const Batch> micro_batches, Counts counts, int64_t
   run({.batch = [&](int k) { return micro_batches[size_t(k)]; },
        .samples =
            [&](int k) {
-             return SamplePlace{.first = first_sample + k * micro_batches[size_t(k)].tokens.dim(1)};
+             return SamplePlace{.first = first_sample +
+                                         k * micro_batches[size_t(k)].tensors.at("tokens").dim(1)};
            }},
       counts, settings);
 }
@@ -147,10 +147,16 @@ void TrainStep::warm_up(const StageWork& work) {
     rehearsal.grad_scale = training ? grad_scale_ : Tensor();
     parts_.stage.begin(rehearsal);
     for (int chunk = 0; chunk < parts_.layout.placement.chunks; ++chunk) {
-      const MessageSpec message = parts_.stage.message(0);
-      const Tensor message_like = zeros(message.shape, message.dtype, device);
-      parts_.stage.forward(0, chunk, message_like);
-      if (training) parts_.stage.backward(0, chunk, message_like, /*defer_weights=*/false);
+      const auto blank = [&](const MessageSpec& specs) {
+        StageMessage message;
+        for (const TensorSpec& spec : specs)
+          message.add(spec.name, zeros(spec.shape, spec.dtype, device));
+        return message;
+      };
+      parts_.stage.forward(0, chunk, blank(parts_.stage.input(0, chunk)));
+      if (training)
+        parts_.stage.backward(0, chunk, blank(parts_.stage.output(0, chunk)),
+                              /*defer_weights=*/false);
     }
   }
   parts_.stage.begin({});

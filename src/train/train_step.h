@@ -24,8 +24,8 @@
 #include "parallel/data/data_parallel.h"
 #include "parallel/mesh.h"
 #include "train/batch_loader.h"
-#include "train/gpt_stage.h"
 #include "train/layout.h"
+#include "train/model_stage.h"
 #include "train/train_config.h"
 
 namespace phx {
@@ -56,7 +56,7 @@ class UnreadData : public Error {
 
 // What a step works with.
 struct StepParts {
-  GptStage& stage;
+  ModelStage& stage;
   ParameterStore& store;
   DataParallel& data_parallel;
   Optimizer& optimizer;

@@ -4,31 +4,44 @@
 
 #include "core/layer_offload.h"
 #include "core/segment.h"
+#include "transformer/mlp.h"
+#include "transformer/self_attention.h"
 
 namespace phx {
 
-TransformerLayer::TransformerLayer(const LayerContext& layer)
-    : self_attention_(layer), mlp_(layer) {
-  add_child("self_attention", self_attention_);
-  add_child("mlp", mlp_);
+std::vector<NamedPart> decoder_layer(const LayerContext& layer) {
+  std::vector<NamedPart> parts;
+  parts.push_back({"self_attention", std::make_unique<SelfAttention>(layer)});
+  parts.push_back({"mlp", std::make_unique<Mlp>(layer)});
+  return parts;
 }
 
-Tensor TransformerLayer::forward(const Tensor& x, const RopeTables& rope,
-                                 const ForwardContext& context,
-                                 const RecomputePolicy& policy) {      // [s/tp, b, h]
-  const Tensor y = self_attention_.forward(x, rope, context, policy);  // [s/tp, b, h]
-  if (!policy.mlp) return mlp_.forward(y, context, policy);
-  return recompute(std::span(&y, 1), [this, context](std::span<const Tensor> in) {
-    return std::vector<Tensor>{mlp_.forward(in[0], context, {})};
-  })[0];
+TransformerLayer::TransformerLayer(std::vector<NamedPart> parts) : parts_(std::move(parts)) {
+  for (const NamedPart& named : parts_) add_child(named.name, *named.part);
+}
+
+Tensor TransformerLayer::forward(const Tensor& x, const LayerCall& call) {  // [s/tp, b, h]
+  Tensor y = x;
+  for (const NamedPart& named : parts_) {
+    if (!call.policy.recomputes(named.name)) {
+      y = named.part->add_to(y, y, call);
+      continue;
+    }
+    y = recompute(std::span(&y, 1), [part = named.part.get(), &rope = call.rope,
+                                     context = call.context](std::span<const Tensor> in) {
+      return std::vector<Tensor>{part->add_to(in[0], in[0], {rope, context, RecomputePolicy{}})};
+    })[0];
+  }
+  return y;
 }
 
 TransformerBlock::TransformerBlock(const TransformerConfig& config, const RecomputePolicy& policy,
-                                   const LayerRange& range, const ModelRanks& ranks)
+                                   const LayerRange& range, const ModelRanks& ranks,
+                                   const LayerParts& parts)
     : policy_(policy) {
   for (int64_t layer = range.first; layer < range.first + range.count; ++layer) {
     layers_.push_back(std::make_unique<TransformerLayer>(
-        LayerContext{.config = config, .ranks = ranks, .layer = layer}));
+        parts(LayerContext{.config = config, .ranks = ranks, .layer = layer})));
     add_child("layers." + std::to_string(layer), *layers_.back());
   }
   if (!range.final_norm) return;
@@ -39,7 +52,8 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, const Recomp
 Tensor TransformerBlock::run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
                              const ForwardContext& context, const RecomputePolicy& policy) {
   Tensor y = x;
-  for (size_t i = first; i < first + count; ++i) y = layers_[i]->forward(y, rope, context, policy);
+  for (size_t i = first; i < first + count; ++i)
+    y = layers_[i]->forward(y, {rope, context, policy});
   return y;
 }
 
@@ -48,7 +62,7 @@ Tensor TransformerBlock::run_offloaded(Tensor x, const RopeTables& rope,
   LayerOffload offload(x.runtime());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = [&](const Tensor& in) {
-      return layers_[i]->forward(in, rope, context, policy_);
+      return layers_[i]->forward(in, {rope, context, policy_});
     };
     x = int64_t(i) < policy_.offloaded_layers ? offload.run(std::move(x), layer)
                                               : offload.run_kept(std::move(x), layer);

@@ -5,20 +5,18 @@
 #include <optional>
 #include <vector>
 
-#include "transformer/mlp.h"
-#include "transformer/self_attention.h"
+#include "nn/norm.h"
+#include "transformer/layer_part.h"
 
 namespace phx {
 
 class TransformerLayer : public Module {
  public:
-  explicit TransformerLayer(const LayerContext& layer);
-  Tensor forward(const Tensor& x, const RopeTables& rope, const ForwardContext& context,
-                 const RecomputePolicy& policy);  // [s/tp, b, h] -> [s/tp, b, h]
+  explicit TransformerLayer(std::vector<NamedPart> parts);
+  Tensor forward(const Tensor& x, const LayerCall& call);  // [s/tp, b, h] -> [s/tp, b, h]
 
  private:
-  SelfAttention self_attention_;
-  Mlp mlp_;
+  std::vector<NamedPart> parts_;
 };
 
 // Consecutive layers: all of a model's, or those of one pipeline chunk.
@@ -30,7 +28,7 @@ struct LayerRange {
 class TransformerBlock : public Module {
  public:
   TransformerBlock(const TransformerConfig& config, const RecomputePolicy& policy,
-                   const LayerRange& range, const ModelRanks& ranks);
+                   const LayerRange& range, const ModelRanks& ranks, const LayerParts& parts);
   Tensor forward(const Tensor& x, const RopeTables& rope,
                  const ForwardContext& context);  // [s/tp, b, h] -> [s/tp, b, h]
 

@@ -45,18 +45,19 @@ Tensor Mlp::activate(const Tensor& hidden) const {
   return {};
 }
 
-Tensor Mlp::forward(const Tensor& x, const ForwardContext& context,
-                    const RecomputePolicy& policy) {    // [s/tp, b, h]
-  const Tensor hidden = fc1_.forward(x, policy.norms);  // [s, b, f/tp], gated: 2f/tp
-  const Tensor active = activate(hidden);               // [s, b, f/tp]
+Tensor Mlp::add_to(const Tensor& residual, const Tensor& x,
+                   const LayerCall& call) {                  // [s/tp, b, h] both
+  const Tensor hidden = fc1_.forward(x, call.policy.norms);  // [s, b, f/tp], gated: 2f/tp
+  const Tensor active = activate(hidden);                    // [s, b, f/tp]
   Remake remake;
-  if (policy.activation) {
+  if (call.policy.activation) {
     remake = [this, hidden = hidden.detach()] {
       GradMode off(hidden.runtime(), false);
       return activate(hidden);
     };
   }
-  return fc2_.add_to(x, active, {config_.hidden_dropout, dropout_site_}, context, remake);
+  return fc2_.add_to(residual, active, {config_.hidden_dropout, dropout_site_}, call.context,
+                     remake);
 }
 
 }  // namespace phx

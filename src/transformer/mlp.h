@@ -1,18 +1,16 @@
 // norm -> fc1 -> activation -> fc2. Gated activations take fc1's output as [gate | up].
 #pragma once
 
-#include "transformer/layer_context.h"
+#include "transformer/layer_part.h"
 #include "transformer/normed_linear.h"
-#include "transformer/recompute_policy.h"
 
 namespace phx {
 
-class Mlp : public Module {
+class Mlp : public LayerPart {
  public:
   explicit Mlp(const LayerContext& layer);
 
-  // [s/tp, b, h] -> [s/tp, b, h], the residual added
-  Tensor forward(const Tensor& x, const ForwardContext& context, const RecomputePolicy& policy);
+  Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
 
  private:
   Tensor activate(const Tensor& hidden) const;  // [s, b, f/tp], gated: 2f/tp -> [s, b, f/tp]

@@ -1,7 +1,10 @@
 // What is computed again in the backward instead of being kept, and what is kept elsewhere.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace phx {
 
@@ -10,13 +13,17 @@ struct RecomputePolicy {
   // num_layers of each pipeline chunk.
   enum class Layers : uint8_t { none, uniform, block } layers = Layers::none;
   int64_t num_layers = 1;
-  // Parts of every other layer.
+  // Of every other layer: whole parts by name ("mlp"), and what parts know to leave out.
+  std::vector<std::string> parts = {};
   bool core_attention = false;
-  bool mlp = false;
   bool norms = false;       // the input of QKV and fc1, from what was normalised
   bool activation = false;  // the input of fc2, from fc1's output
   // What these many first layers keep waits for the backward in host memory.
   int64_t offloaded_layers = 0;
+
+  bool recomputes(const std::string& part) const {
+    return std::ranges::find(parts, part) != parts.end();
+  }
 };
 
 }  // namespace phx

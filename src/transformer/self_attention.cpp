@@ -75,10 +75,10 @@ SelfAttention::SelfAttention(const LayerContext& layer)
   add_child("linear_proj", linear_proj_);
 }
 
-Tensor SelfAttention::forward(const Tensor& x, const RopeTables& rope,
-                              const ForwardContext& context,
-                              const RecomputePolicy& policy) {  // [s/tp, b, h]
-  Tensor qkv = linear_qkv_.forward(x, policy.norms);            // [s, b, (n + 2g) d / tp]
+Tensor SelfAttention::add_to(const Tensor& residual, const Tensor& x,
+                             const LayerCall& call) {  // [s/tp, b, h] both
+  const ForwardContext& context = call.context;
+  Tensor qkv = linear_qkv_.forward(x, call.policy.norms);  // [s, b, (n + 2g) d / tp]
   if (heads_.key_sharers > 1)
     qkv = gather_key_group(qkv, heads_.n * heads_.d, heads_.d, *key_sharers_);
   if (q_norm_) {
@@ -88,26 +88,26 @@ Tensor SelfAttention::forward(const Tensor& x, const RopeTables& rope,
                     {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options);
   }
   if (config_.layer_uses_rope(layer_))
-    qkv = rope.apply(std::move(qkv), layer_,
-                     {.offset = context.first_position, .positions = context.positions});
+    qkv = call.rope.apply(std::move(qkv), layer_,
+                          {.offset = context.first_position, .positions = context.positions});
 
   Tensor o;  // [s, b, n d / tp]
   if (context.cache != nullptr) {
     o = cached(qkv, context);
-  } else if (policy.core_attention) {
+  } else if (call.policy.core_attention) {
     o = recompute(std::span(&qkv, 1), [this, context](std::span<const Tensor> in) {
       return std::vector<Tensor>{core(in[0], context)};
     })[0];
   } else {
     o = core(qkv, context);
   }
-  return linear_proj_.add_to(x, o, {config_.hidden_dropout, dropout_site_ + "linear_proj.dropout"},
-                             context);
+  return linear_proj_.add_to(
+      residual, o, {config_.hidden_dropout, dropout_site_ + "linear_proj.dropout"}, context);
 }
 
 AttentionOptions SelfAttention::options(const ForwardContext& context) const {
   const auto window = config_.layer_window(layer_);
-  return {.causal = true,
+  return {.causal = context.causal,
           .scale = config_.softmax_scale(),
           .window_left = window ? int(window->left) : -1,
           .softcap = config_.attn_logit_softcapping.value_or(0.0),

@@ -10,11 +10,8 @@
 
 #include "nn/norm.h"
 #include "ops/attention.h"
-#include "transformer/forward_context.h"
-#include "transformer/layer_context.h"
+#include "transformer/layer_part.h"
 #include "transformer/normed_linear.h"
-#include "transformer/recompute_policy.h"
-#include "transformer/rope_tables.h"
 #include "transformer/transformer_config.h"
 
 namespace phx {
@@ -31,13 +28,11 @@ struct HeadCut {
 // Rows of the fused QKV weight: Megatron's groups to this rank's q | k | v.
 RowCut qkv_rows(const TransformerConfig& config, const TensorParallel& tp);
 
-class SelfAttention : public Module {
+class SelfAttention : public LayerPart {
  public:
   explicit SelfAttention(const LayerContext& layer);
 
-  // [s/tp, b, h] -> [s/tp, b, h], the residual added
-  Tensor forward(const Tensor& x, const RopeTables& rope, const ForwardContext& context,
-                 const RecomputePolicy& policy);
+  Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
 
  private:
   AttentionOptions options(const ForwardContext& context) const;

@@ -1,9 +1,10 @@
-#include "models/gpt/generate.h"
+#include "models/generate.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "models/gpt/gpt_model.h"
 #include "nn/parameter_store.h"
 #include "support/gradients.h"
 
@@ -38,13 +39,12 @@ TEST(Generate, TheCacheGivesTheLogitsOfAWholeForward) {
     model.prepare(test_device(), DType::f64, 32, 1);
     GradMode off(test_runtime(), false);
     const Tensor tokens = rand_ints({12, 1}, 50, Seed{3});
-    const Tensor whole = model.logits(model.hidden(tokens, {.training = false}));  // [12, v]
-    KvCache cache = model.make_cache(16, 1);
+    const Tensor whole =
+        model.generator()->logits(tokens, nullptr, /*last_only=*/false);  // [12, v]
+    KvCache cache = model.generator()->make_cache(16, 1);
     int64_t at = 0;
     for (int64_t count : {5, 1, 1, 4, 1}) {  // a prompt, then pieces of any length
-      const ForwardContext context{.first_position = at, .training = false, .cache = &cache};
-      const Tensor logits = model.logits(model.hidden(tokens.rows(at, count), context));
-      cache.length += count;
+      const Tensor logits = model.generator()->logits(tokens.rows(at, count), &cache, false);
       expect_close(logits, whole.rows(at, count), 1e-12);  // f64, sums in another order
       at += count;
     }
@@ -56,13 +56,13 @@ TEST(Generate, TheSameSeedGivesTheSameTokensAndStopsWhenTold) {
   ParameterStore store(model, test_device(), {.dtype = DType::f32, .gradients = false});
   model.prepare(test_device(), DType::f32, 32, 1);
   const std::vector<int32_t> prompt = {1, 2, 3};
-  const auto a = generate(model, prompt, 20, {.seed = 5}),
-             b = generate(model, prompt, 20, {.seed = 5});
+  const auto a = generate(*model.generator(), prompt, 20, {.seed = 5}),
+             b = generate(*model.generator(), prompt, 20, {.seed = 5});
   EXPECT_EQ(a, b);
   EXPECT_EQ(a.size(), 20u);
-  EXPECT_NE(a, generate(model, prompt, 20, {.seed = 6}));
-  const auto cut =
-      generate(model, prompt, 20, {.seed = 5}, [&](int32_t token) { return token == a[4]; });
+  EXPECT_NE(a, generate(*model.generator(), prompt, 20, {.seed = 6}));
+  const auto cut = generate(*model.generator(), prompt, 20, {.seed = 5},
+                            [&](int32_t token) { return token == a[4]; });
   EXPECT_LE(cut.size(), 5u);
   EXPECT_EQ(cut.back(), a[4]);
 }

@@ -68,7 +68,7 @@ RunConfig llama_405b() {
 
 TEST(RunPlan, CountsWhatIsKeptOfAParameter) {
   const RunConfig config = countable_run();
-  ASSERT_EQ(num_parameters(config.model), kParameters);
+  ASSERT_EQ(num_parameters(config.family, config.model), kParameters);
   const MemoryReport memory = plan_run(config, 1, {}).largest().memory;
   EXPECT_EQ(memory.live[at(Purpose::weights)], 2 * kParameters);
   EXPECT_EQ(memory.live[at(Purpose::gradients)], 4 * kParameters);

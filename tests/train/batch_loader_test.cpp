@@ -49,12 +49,13 @@ TEST(BatchLoader, SamplesAreColumns) {
     loader.load(consumed);
     const Batch batch = loader.micro_batch(1);
     const int a = int(consumed + 2) * 10, b = a + 10;
-    EXPECT_THAT(ints(batch.tokens), ElementsAre(a, b, a + 1, b + 1, a + 2, b + 2));
-    EXPECT_THAT(ints(batch.labels), ElementsAre(a + 1, b + 1, a + 2, b + 2, a + 3, b + 3));
-    EXPECT_EQ(batch.tokens.shape(), Shape({3, 2}));
+    EXPECT_THAT(ints(batch.tensors.at("tokens")), ElementsAre(a, b, a + 1, b + 1, a + 2, b + 2));
+    EXPECT_THAT(ints(batch.tensors.at("labels")),
+                ElementsAre(a + 1, b + 1, a + 2, b + 2, a + 3, b + 3));
+    EXPECT_EQ(batch.tensors.at("tokens").shape(), Shape({3, 2}));
     EXPECT_THAT(loader.tokens(), ElementsAre(6, 6));
     EXPECT_EQ(loader.samples(1).first, consumed + 2);
-    EXPECT_FALSE(batch.positions.defined() || batch.packed.cu_seqlens.defined());
+    EXPECT_FALSE(batch.tensors.has("positions") || batch.packed.cu_seqlens.defined());
   }
 }
 
@@ -64,8 +65,8 @@ TEST(BatchLoader, LabelsWithoutLossAreIgnoredAndNotCounted) {
                      two_by_two(), 1000, runtime.device());
   loader.load(0);
   const Batch batch = loader.micro_batch(0);
-  EXPECT_THAT(ints(batch.labels), ElementsAre(1, -100, 2, 12, 3, 13));
-  EXPECT_THAT(ints(batch.positions), ElementsAre(0, 0, 1, 0, 2, 1));
+  EXPECT_THAT(ints(batch.tensors.at("labels")), ElementsAre(1, -100, 2, 12, 3, 13));
+  EXPECT_THAT(ints(batch.tensors.at("positions")), ElementsAre(0, 0, 1, 0, 2, 1));
   EXPECT_THAT(loader.tokens(), ElementsAre(5, 5));
 }
 
@@ -75,9 +76,9 @@ TEST(BatchLoader, PackedSamplesLieInOneRow) {
                      two_by_two(), 1000, runtime.device());
   loader.load(0);
   const Batch batch = loader.micro_batch(0);
-  EXPECT_EQ(batch.tokens.shape(), Shape({6, 1}));
-  EXPECT_THAT(ints(batch.tokens), ElementsAre(0, 1, 2, 10, 11, 12));
-  EXPECT_THAT(ints(batch.positions), ElementsAre(0, 1, 2, 0, 0, 1));
+  EXPECT_EQ(batch.tensors.at("tokens").shape(), Shape({6, 1}));
+  EXPECT_THAT(ints(batch.tensors.at("tokens")), ElementsAre(0, 1, 2, 10, 11, 12));
+  EXPECT_THAT(ints(batch.tensors.at("positions")), ElementsAre(0, 1, 2, 0, 0, 1));
   // As many as there can be: the rest are empty.
   EXPECT_THAT(ints(batch.packed.cu_seqlens), ElementsAre(0, 3, 4, 6, 6, 6, 6));
   EXPECT_EQ(batch.packed.max_seqlen, 3);
@@ -90,8 +91,10 @@ TEST(BatchLoader, ARankTakesItsMicroBatches) {
   shape.data_rank = 1;
   BatchLoader loader(std::make_shared<Tens>(SampleParts{}), shape, 1000, runtime.device());
   loader.load(0);
-  EXPECT_THAT(ints(loader.micro_batch(0).tokens), ElementsAre(20, 30, 21, 31, 22, 32));
-  EXPECT_THAT(ints(loader.micro_batch(1).tokens), ElementsAre(80, 90, 81, 91, 82, 92));
+  EXPECT_THAT(ints(loader.micro_batch(0).tensors.at("tokens")),
+              ElementsAre(20, 30, 21, 31, 22, 32));
+  EXPECT_THAT(ints(loader.micro_batch(1).tensors.at("tokens")),
+              ElementsAre(80, 90, 81, 91, 82, 92));
 }
 
 TEST(BatchLoader, SamplesHaveTheirPlaceAmongAllOfTheRun) {
@@ -121,7 +124,7 @@ TEST(BatchLoader, CyclicBatchesComeInMegatronsOrder) {
     loader.load(consumed);
     for (int64_t k = 0; k < 2; ++k)
       for (const int64_t column : {0, 1})
-        seen.push_back(ints(loader.micro_batch(k).tokens)[size_t(column)] / 10);
+        seen.push_back(ints(loader.micro_batch(k).tensors.at("tokens"))[size_t(column)] / 10);
   }
   // torch.randperm(20) of seed 0, then of seed 1
   EXPECT_THAT(seen, ElementsAre(4, 5, 13, 19, 7, 14, 3, 6, 9, 17, 11, 2, 16, 18, 10, 12, 15, 8, 1,

@@ -47,8 +47,11 @@ class OneRun {
     std::vector<Batch> batches;
     std::vector<int64_t> counts;
     for (const Row& one : rows) {
-      batches.push_back({.tokens = from_ints(one.tokens, {24, 1}, DType::i64, runtime_.device()),
-                         .labels = from_ints(one.labels, {24, 1}, DType::i64, runtime_.device())});
+      const auto column = [&](const std::vector<int64_t>& ids) {
+        return from_ints(ids, {24, 1}, DType::i64, runtime_.device());
+      };
+      batches.push_back(
+          {.tensors = {{"tokens", column(one.tokens)}, {"labels", column(one.labels)}}});
       counts.push_back(one.count);
     }
     session_.step.run(batches, counts, 0, {.lr = 0});

@@ -64,7 +64,7 @@ struct Oracle {
     const ParseReport report = options.parse(args);
     EXPECT_TRUE(report.ok()) << format_problems(report.problems);
 
-    model = std::make_unique<GptModel>(config);
+    model = default_model()(config);
     store = std::make_unique<ParameterStore>(*model, test_device(),
                                              StoreOptions{.dtype = dtype, .initialize = false});
     b = train.micro_batch_size;
@@ -109,7 +109,7 @@ struct Oracle {
   TransformerConfig config;
   TrainConfig train;
   OptimizerConfig optim;
-  std::unique_ptr<GptModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<ParameterStore> store;
   int64_t b = 0, s = 0;
 };
@@ -118,16 +118,17 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   SCOPED_TRACE(family);
   Oracle oracle(family, dtype);
   const std::string wide = dtype == DType::f64 ? "64" : "";
-  const Batch batch{
-      .tokens = tokens_of(values<int64_t>(oracle.file.at("tokens")), oracle.b, oracle.s),
-      .labels = tokens_of(values<int64_t>(oracle.file.at("labels")), oracle.b, oracle.s)};
+  const auto tokens_in = [&](const char* name) {
+    return tokens_of(values<int64_t>(oracle.file.at(name)), oracle.b, oracle.s);
+  };
+  const Batch batch{.tensors = {{"tokens", tokens_in("tokens")}, {"labels", tokens_in("labels")}}};
   const auto labels = values<int64_t>(oracle.file.at("labels"));
   const double n =
       double(std::count_if(labels.begin(), labels.end(), [](int64_t x) { return x >= 0; }));
 
   // Logits come out as [s, b, v], the file has [b, s, v].
-  const Tensor hidden = oracle.model->hidden(batch.tokens, {.training = false});
-  const auto logits = to_values(oracle.model->logits(hidden.detach()));
+  const auto logits = to_values(
+      oracle.model->generator()->logits(batch.tensors.at("tokens"), nullptr, /*last_only=*/false));
   const auto expected = doubles(oracle.file.at("logits" + wide));
   const int64_t v = int64_t(expected.size()) / (oracle.b * oracle.s);
   std::vector<double> reordered(logits.size());
@@ -141,7 +142,7 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
       from_values(std::vector<double>{1 / n}, {1}, acc_dtype(dtype), test_device());
   const Tensor one = from_values(std::vector<double>{1}, {1}, acc_dtype(dtype), test_device());
   oracle.store->begin_step();
-  const LmLoss loss = oracle.model->loss(batch, scale, {.training = false});
+  const ModelOutput loss = oracle.model->forward({}, batch, scale, {.training = false});
   backward(loss.loss_sum, one);
   oracle.store->finish_step();
   const double expected_loss = doubles(oracle.file.at("loss" + wide))[0];
@@ -172,7 +173,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
   const Mesh mesh;
   const Layout layout;
   DataParallel data_parallel(*oracle.store, nullptr, {});
-  GptStage stage({oracle.model.get()}, {{}, dtype}, test_device());
+  ModelStage stage({oracle.model.get()}, {.dtype = dtype}, test_device());
   TrainStep step({stage, *oracle.store, data_parallel, optimizer, mesh, layout}, oracle.optim, 1);
   const auto tokens = values<int64_t>(oracle.file.at("train_tokens"));
   const auto labels = values<int64_t>(oracle.file.at("train_labels"));
@@ -186,7 +187,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
     };
     const auto mine = std::span(labels).subspan(i * plane, plane);
     const int64_t n = std::count_if(mine.begin(), mine.end(), [](int64_t x) { return x >= 0; });
-    const Batch batch{.tokens = part(tokens), .labels = part(labels)};
+    const Batch batch{.tensors = {{"tokens", part(tokens)}, {"labels", part(labels)}}};
     step.run(std::span(&batch, 1), std::span(&n, 1), /*first_sample=*/0,
              {.iteration = i + 1,
               .update = i + 1,

@@ -54,8 +54,9 @@ Outcome run(const RunConfig& config, const std::vector<Document>& documents, boo
   int64_t longest = 0;
   for (const Document& one : documents) {
     const auto length = int64_t(one.tokens.size());
-    batches.push_back({.tokens = from_ints(one.tokens, {length, 1}, DType::i64, device),
-                       .labels = from_ints(one.labels, {length, 1}, DType::i64, device)});
+    batches.push_back(
+        {.tensors = {{"tokens", from_ints(one.tokens, {length, 1}, DType::i64, device)},
+                     {"labels", from_ints(one.labels, {length, 1}, DType::i64, device)}}});
     all.tokens.insert(all.tokens.end(), one.tokens.begin(), one.tokens.end());
     all.labels.insert(all.labels.end(), one.labels.begin(), one.labels.end());
     for (int64_t i = 0; i < length; ++i) positions.push_back(i);
@@ -67,9 +68,9 @@ Outcome run(const RunConfig& config, const std::vector<Document>& documents, boo
   for (int i = 0; i < 5; ++i) ends.push_back(total);
   const auto count = int64_t(ends.size());
   if (packed)
-    batches = {{.tokens = from_ints(all.tokens, {total, 1}, DType::i64, device),
-                .labels = from_ints(all.labels, {total, 1}, DType::i64, device),
-                .positions = from_ints(positions, {total, 1}, DType::i32, device),
+    batches = {{.tensors = {{"tokens", from_ints(all.tokens, {total, 1}, DType::i64, device)},
+                            {"labels", from_ints(all.labels, {total, 1}, DType::i64, device)},
+                            {"positions", from_ints(positions, {total, 1}, DType::i32, device)}},
                 .packed = {.cu_seqlens = from_ints(ends, {count}, DType::i32, device),
                            .max_seqlen = longest}}};
   std::vector<int64_t> counts;

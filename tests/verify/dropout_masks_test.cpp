@@ -30,12 +30,15 @@ std::vector<double> masked(const TensorParallel& tp, int64_t first, int64_t coun
   config.model.num_layers = 1;
   config.model.hidden_dropout = 0.3;
   Runtime runtime({.kind = DeviceKind::cpu, .threads = 1});
-  GptModel model(config.model, {.ranks = {.tp = tp}, .num_layers = 0, .head = false});
-  const ParameterStore store(model, runtime.device(), {.dtype = DType::f64});
-  model.prepare(runtime.device(), DType::f64, kLength, count);
-  const Tensor x = model.hidden(tokens(first, count, runtime.device()),
-                                {.seed = 5, .step = 3, .samples = {.first = kFirstSample + first}});
-  return to_values(gather_sequence(x.detach(), tp));
+  const std::unique_ptr<Model> model =
+      config.family(config.model, {.ranks = {.tp = tp}, .part = {.num_layers = 0, .end = false}});
+  const ParameterStore store(*model, runtime.device(), {.dtype = DType::f64});
+  model->prepare(runtime.device(), DType::f64, kLength, count);
+  const Batch batch{.tensors = {{"tokens", tokens(first, count, runtime.device())}}};
+  const ModelOutput output =
+      model->forward({}, batch, /*grad_scale=*/{},
+                     {.seed = 5, .step = 3, .samples = {.first = kFirstSample + first}});
+  return to_values(gather_sequence(output.message.at("hidden").detach(), tp));
 }
 
 TEST(DropoutMasks, AreTheSameOnTensorParallelRanks) {

@@ -4,17 +4,20 @@
 #include <numeric>
 
 #include "ops/dropout.h"
+#include "transformer/normed_linear.h"
+#include "transformer/self_attention.h"
 
 namespace phx {
 
-GptModel::GptModel(const TransformerConfig& config, const GptOptions& options)
+GptModel::GptModel(const TransformerConfig& config, const ModelOptions& options,
+                   const LayerParts& parts)
     : config_(config),
       options_(options),
       decoder_(config_, options.recompute,
-               {.first = options.first_layer,
-                .count = options.num_layers.value_or(config.num_layers),
-                .final_norm = options.head},
-               options.ranks) {
+               {.first = options.part.first_layer,
+                .count = options.part.num_layers.value_or(config.num_layers),
+                .final_norm = options.part.end},
+               options.ranks, parts) {
   const TensorParallel& tp = options.ranks.tp;
   const int64_t padded = config.padded_vocab(tp.size());
   const int64_t vocab = config.vocab_size.value_or(padded), h = config.hidden_size;
@@ -22,23 +25,22 @@ GptModel::GptModel(const TransformerConfig& config, const GptOptions& options)
   const bool tied = !config.untie_embeddings_and_output_weights;
   ParameterAxes shared{.cut = {Axis::tp}};  // by the first and the last stage, when it is tied
   shared.partial.add(Axis::pp);
-  if (options.embedding) {
+  if (options.part.begin) {
     embedding_.emplace(vocab, h, embedding_init, padded, tp,
-                       tied && !options.head ? shared : cut_over_tp());
+                       tied && !options.part.end ? shared : cut_over_tp());
     embedding_group_.add_child("word_embeddings", *embedding_);
     if (config.has_position_table()) {
-      positions_.emplace(config.max_position_embeddings, h, embedding_init,
-                         axes_in_sequence(tp));
+      positions_.emplace(config.max_position_embeddings, h, embedding_init, axes_in_sequence(tp));
       embedding_group_.add_child("position_embeddings", *positions_);
     }
   }
   add_child("embedding", embedding_group_);
   add_child("decoder", decoder_);
-  if (!options.head) return;
+  if (!options.part.end) return;
   if (!tied) {
     output_.emplace(vocab, h, Init::normal(config.init_method_std), padded, tp);
     add_child("output_layer", *output_);
-  } else if (!options.embedding) {
+  } else if (!options.part.begin) {
     output_.emplace(vocab, h, embedding_init, padded, tp, shared);
     embedding_group_.add_child("word_embeddings", *output_);
   }
@@ -94,26 +96,55 @@ LmLossOptions GptModel::loss_options() {
           .class_ranks = options_.ranks.tp.size() > 1 ? options_.ranks.tp.group : nullptr};
 }
 
-LmLoss GptModel::loss(const Batch& batch, const Tensor& grad_scale, const ForwardContext& context) {
+MessageSpec GptModel::message(const MicroBatchShape& shape) const {
+  const int64_t rows = options_.ranks.tp.sequence_rows(shape.s);
+  return {{"hidden", {rows, shape.b, config_.hidden_size}, shape.dtype}};
+}
+
+MessageSpec GptModel::input(const MicroBatchShape& shape) const {
+  return options_.part.begin ? MessageSpec{} : message(shape);
+}
+
+MessageSpec GptModel::output(const MicroBatchShape& shape) const {
+  return options_.part.end ? MessageSpec{} : message(shape);
+}
+
+ModelOutput GptModel::forward(const StageMessage& input, const Batch& batch,
+                              const Tensor& grad_scale, const ForwardContext& context) {
   ForwardContext of_batch = context;
-  of_batch.positions = batch.positions;
+  of_batch.positions = batch.tensors.get("positions");
   of_batch.packed = batch.packed;
-  return head_loss(hidden(batch.tokens, of_batch), batch, grad_scale);
+  const Tensor x = options_.part.begin ? hidden(batch.tensors.at("tokens"), of_batch)
+                                       : layers(input.at("hidden"), of_batch);  // [s/tp, b, h]
+  if (!options_.part.end) return {.message = {{"hidden", x}}};
+  return {.loss_sum = head_loss(x, batch, grad_scale).loss_sum};
 }
 
 LmLoss GptModel::head_loss(const Tensor& hidden, const Batch& batch,
                            const Tensor& grad_scale) {       // [s/tp, b, h]
   const Tensor x = enter_region(hidden, options_.ranks.tp);  // [s, b, h]
-  const int64_t t = batch.labels.numel();
-  const Tensor mask = batch.loss_mask.defined() ? batch.loss_mask.reshape({t}) : Tensor();
+  const Tensor& labels = batch.tensors.at("labels");
+  const int64_t t = labels.numel();
+  const Tensor loss_mask = batch.tensors.get("loss_mask");
+  const Tensor mask = loss_mask.defined() ? loss_mask.reshape({t}) : Tensor();
   return lm_loss(x.reshape({t, config_.hidden_size}), output().weight().acquire(),
-                 batch.labels.reshape({t}), mask, grad_scale, loss_options());
+                 labels.reshape({t}), mask, grad_scale, loss_options());
 }
 
-Tensor GptModel::logits(const Tensor& hidden) {  // [.., h] -> [t, v]
+Tensor GptModel::logits_of(const Tensor& hidden) {  // [.., h] -> [t, v]
   GradMode off(hidden.runtime(), false);
   return lm_logits(hidden.reshape({kOpenDim, config_.hidden_size}), output().weight().acquire(),
                    loss_options());
+}
+
+Tensor GptModel::logits(const Tensor& tokens, KvCache* cache, bool last_only) {  // [s, 1]
+  GradMode off(tokens.runtime(), false);
+  const int64_t s = tokens.dim(0);
+  const Tensor x = hidden(tokens, {.first_position = cache == nullptr ? 0 : cache->length,
+                                   .training = false,
+                                   .cache = cache});  // [s, 1, h]
+  if (cache != nullptr) cache->length += s;
+  return logits_of(last_only ? x.rows(s - 1, 1) : x);
 }
 
 KvCache GptModel::make_cache(int64_t length, int64_t batch) const {

@@ -15,13 +15,15 @@ constexpr int kSender = 0, kReceiver = 1;  // within a link's group
 // A receive that has been posted. `stamp` is the sender's time, if there is a clock.
 struct Incoming {
   ScheduleStep step;
-  Tensor tensor, stamp;
+  StageMessage message;
+  Tensor stamp;
   Fence fence;
   bool enqueued = false;
 };
 
 struct Outgoing {
-  Tensor tensor, stamp;
+  StageMessage message;
+  Tensor stamp;
   Fence fence;
   int num_computes = 0;  // compute steps before it
 };
@@ -53,7 +55,7 @@ class InLink {
  private:
   void enqueue(Incoming& incoming) {
     stream_.wait(compute_.record());
-    link_->receive(incoming.tensor, kSender, stream_);
+    for (auto [name, tensor] : incoming.message) link_->receive(tensor, kSender, stream_);
     if (incoming.stamp.defined()) link_->receive(incoming.stamp, kSender, stream_);
     incoming.fence = stream_.record();
     incoming.enqueued = true;
@@ -110,9 +112,9 @@ class Engine {
     if (!is_model_begin(rank_, c)) input = forward_in_.take({StepKind::receive_forward, m, c});
     {
       const OpScope traced = phase("forward", step);
-      result_ = stage_.forward(m, c, input.tensor);
+      result_ = stage_.forward(m, c, input.message);
     }
-    check_result(step, !is_model_end(schedule_, rank_, c));
+    check_result(step, stage_.output(m, c), !is_model_end(schedule_, rank_, c));
     tick(step, input.stamp);
   }
 
@@ -124,9 +126,9 @@ class Engine {
       input = backward_in_.take({StepKind::receive_backward, m, c});
     {
       const OpScope traced = phase("backward", step);
-      result_ = stage_.backward(m, c, input.tensor, defers_);
+      result_ = stage_.backward(m, c, input.message, defers_);
     }
-    check_result(step, !is_model_begin(rank_, c));
+    check_result(step, stage_.input(m, c), !is_model_begin(rank_, c));
     tick(step, input.stamp);
   }
 
@@ -154,35 +156,41 @@ class Engine {
 
   Incoming incoming(const ScheduleStep& step) const {
     const Device device = stage_.runtime().device();
-    const MessageSpec spec = stage_.message(step.micro_batch);
-    Incoming incoming{.step = step,
-                      .tensor = empty(spec.shape, spec.dtype, device, Purpose::activations)};
+    const bool forward = step.kind == StepKind::receive_forward;
+    Incoming incoming{.step = step};
+    for (const TensorSpec& spec : forward ? stage_.input(step.micro_batch, step.chunk)
+                                          : stage_.output(step.micro_batch, step.chunk))
+      incoming.message.add(spec.name, empty(spec.shape, spec.dtype, device, Purpose::activations));
     if (clock_ != nullptr) incoming.stamp = empty({1}, DType::f64, device, Purpose::communication);
     return incoming;
   }
 
   void send(const ScheduleStep& step, Communicator* link, Stream out) {
     PHX_CHECK(link != nullptr, "pipeline: ", step, " has no link to go over");
-    Outgoing outgoing{.tensor = std::exchange(result_, {}), .num_computes = num_computes_};
+    Outgoing outgoing{.message = std::exchange(result_, {}), .num_computes = num_computes_};
     if (clock_ != nullptr) {
-      outgoing.stamp = empty({1}, DType::f64, outgoing.tensor.device(), Purpose::communication);
+      outgoing.stamp = empty({1}, DType::f64, stage_.runtime().device(), Purpose::communication);
       copy_from_host(outgoing.stamp, &clock_->now);
     }
     out.wait(compute_.record());
-    link->send(outgoing.tensor, kReceiver, out);
+    for (const auto& [name, tensor] : outgoing.message) link->send(tensor, kReceiver, out);
     if (clock_ != nullptr) link->send(outgoing.stamp, kReceiver, out);
     outgoing.fence = out.record();
     under_way_.push_back(std::move(outgoing));
   }
 
-  void check_result(const ScheduleStep& step, bool goes_on) const {
-    PHX_CHECK(result_.defined() == goes_on, "pipeline: the stage's ", step, " gave ",
+  void check_result(const ScheduleStep& step, const MessageSpec& specs, bool goes_on) const {
+    PHX_CHECK(result_.empty() != goes_on, "pipeline: the stage's ", step, " gave ",
               goes_on ? "nothing to pass on" : "a result, where nobody is to take it");
     if (!goes_on) return;
-    const MessageSpec spec = stage_.message(step.micro_batch);
-    PHX_CHECK(result_.shape() == spec.shape && result_.dtype() == spec.dtype,
-              "pipeline: the stage's ", step, " gave ", result_.shape(), " in ", result_.dtype(),
-              ", but messages are ", spec.shape, " in ", spec.dtype);
+    PHX_CHECK(result_.size() == specs.size(), "pipeline: the stage's ", step, " gave ",
+              result_.size(), " tensors, but messages have ", specs.size());
+    for (const TensorSpec& spec : specs) {
+      const Tensor& tensor = result_.at(spec.name);
+      PHX_CHECK(tensor.shape() == spec.shape && tensor.dtype() == spec.dtype,
+                "pipeline: the stage's ", step, " gave ", spec.name, " ", tensor.shape(), " in ",
+                tensor.dtype(), ", but messages are ", spec.shape, " in ", spec.dtype);
+    }
   }
 
   // A compute step is done; its input was made at the time of `stamp`.
@@ -210,7 +218,7 @@ class Engine {
   Stream compute_;
   InLink forward_in_, backward_in_;
   std::deque<Outgoing> under_way_;
-  Tensor result_;         // of the last compute step, until it is sent
+  StageMessage result_;   // of the last compute step, until it is sent
   int num_computes_ = 0;  // so far
 };
 

@@ -71,32 +71,37 @@ class ToyStage : public Stage {
   }
 
   Runtime& runtime() override { return runtime_; }
-  MessageSpec message(int) const override { return {{kRows, kWidth}, DType::f64}; }
+  MessageSpec input(int, int c) const override {
+    return chunks_[c].has_embedding ? MessageSpec{} : message();
+  }
+  MessageSpec output(int, int c) const override {
+    return chunks_[c].has_loss ? MessageSpec{} : message();
+  }
 
-  Tensor forward(int m, int c, const Tensor& input) override {
+  StageMessage forward(int m, int c, const StageMessage& input) override {
     const ChunkPlacement& chunk = chunks_[c];
-    EXPECT_EQ(input.defined(), !chunk.has_embedding);
-    const Tensor x = input.defined() ? input : numbers(m, 1, runtime_.device());
+    EXPECT_EQ(input.empty(), chunk.has_embedding);
+    const Tensor x = input.empty() ? numbers(m, 1, runtime_.device()) : input.at("x");
     auto& segment = segments_[{m, c}] =
         std::make_unique<Segment>(std::span(&x, 1), [&](std::span<const Tensor> in) {
           return std::vector<Tensor>{model_.forward(chunk, in[0])};
         });
     peak_alive = std::max<size_t>(peak_alive, segments_.size() + deferred_.size());
-    if (!chunk.has_loss) return segment->outputs()[0];
+    if (!chunk.has_loss) return {{"x", segment->outputs()[0]}};
     outputs[m] = segment->outputs()[0];
     return {};
   }
 
-  Tensor backward(int m, int c, const Tensor& doutput, bool defer_weights) override {
+  StageMessage backward(int m, int c, const StageMessage& doutput, bool defer_weights) override {
     const ChunkPlacement& chunk = chunks_[c];
-    EXPECT_EQ(doutput.defined(), !chunk.has_loss);
-    const Tensor dy = doutput.defined() ? doutput : numbers(m, 2, runtime_.device());
+    EXPECT_EQ(doutput.empty(), chunk.has_loss);
+    const Tensor dy = doutput.empty() ? numbers(m, 2, runtime_.device()) : doutput.at("x");
     DeferredWork work;
     const BackwardOptions options{.defer = defer_weights ? &work : nullptr};
     const auto segment = std::move(segments_.extract({m, c}).mapped());
     const Tensor dx = segment->backward(std::span(&dy, 1), options)[0];
     if (defer_weights) deferred_[{m, c}] = std::move(work);
-    if (!chunk.has_embedding) return dx;
+    if (!chunk.has_embedding) return {{"x", dx}};
     dinputs[m] = dx;
     return {};
   }
@@ -113,6 +118,8 @@ class ToyStage : public Stage {
     return result;
   }
   void begin_step() { store_.begin_step(); }
+
+  virtual MessageSpec message() const { return {{"x", {kRows, kWidth}, DType::f64}}; }
 
   std::map<int, Tensor> outputs, dinputs;  // by micro-batch, at the model's end and begin
   size_t peak_alive = 0;
@@ -337,14 +344,15 @@ class WatchingStage : public Stage {
  public:
   explicit WatchingStage(Runtime& runtime) : runtime_(runtime) {}
   Runtime& runtime() override { return runtime_; }
-  MessageSpec message(int) const override { return {{2}, DType::f32}; }
-  Tensor forward(int m, int, const Tensor&) override {
+  MessageSpec input(int, int) const override { return {}; }
+  MessageSpec output(int, int) const override { return {{"x", {2}, DType::f32}}; }
+  StageMessage forward(int m, int, const StageMessage&) override {
     for (int i = 0; i < m; ++i)
       EXPECT_EQ(given[i].sole_owner(), m - i > kSendHold) << i << " during " << m;
     given.push_back(empty({2}, DType::f32, runtime_.device()));
-    return given.back();
+    return {{"x", given.back()}};
   }
-  Tensor backward(int, int, const Tensor&, bool) override { return {}; }
+  StageMessage backward(int, int, const StageMessage&, bool) override { return {}; }
   void weight_backward(int, int) override {}
 
   std::vector<Tensor> given;
@@ -418,7 +426,7 @@ TEST(PipelineEngine, RefusesALinkThatIsNotThere) {
 class WrongShape : public ToyStage {
  public:
   using ToyStage::ToyStage;
-  MessageSpec message(int) const override { return {{kRows, 7}, DType::f64}; }
+  MessageSpec message() const override { return {{"x", {kRows, 7}, DType::f64}}; }
 };
 
 TEST(PipelineEngine, RefusesAResultThatIsNoMessage) {
@@ -430,8 +438,60 @@ TEST(PipelineEngine, RefusesAResultThatIsNoMessage) {
   EXPECT_EQ(error_of([&] {
               run_schedule(forward_only({.stages = 2, .micro_batches = 1}), 0, stage, {});
             }),
-            "pipeline: the stage's forward of micro-batch 0, chunk 0 gave [3, 5] in f64, but "
+            "pipeline: the stage's forward of micro-batch 0, chunk 0 gave x [3, 5] in f64, but "
             "messages are [3, 7] in f64");
+}
+
+// Passes two tensors of different shape and type: an encoder's output beside a decoder's, say.
+class TwoTensors : public Stage {
+ public:
+  TwoTensors(Runtime& runtime, bool first) : runtime_(runtime), first_(first) {}
+  Runtime& runtime() override { return runtime_; }
+  MessageSpec input(int m, int) const override { return first_ ? MessageSpec{} : message(m); }
+  MessageSpec output(int m, int) const override { return first_ ? message(m) : MessageSpec{}; }
+  StageMessage forward(int m, int, const StageMessage& input) override {
+    if (first_) return numbered(m, 0);
+    EXPECT_EQ(to_values(input.at("wide")), to_values(numbered(m, 0).at("wide")));
+    EXPECT_EQ(to_values(input.at("narrow")), to_values(numbered(m, 0).at("narrow")));
+    ++seen;
+    return {};
+  }
+  StageMessage backward(int m, int, const StageMessage& doutput, bool) override {
+    if (!first_) return numbered(m, 50);
+    EXPECT_EQ(to_values(doutput.at("wide")), to_values(numbered(m, 50).at("wide")));
+    EXPECT_EQ(to_values(doutput.at("narrow")), to_values(numbered(m, 50).at("narrow")));
+    ++seen;
+    return {};
+  }
+  void weight_backward(int, int) override {}
+  int seen = 0;
+
+ private:
+  static MessageSpec message(int m) {  // micro-batches differ in length
+    return {{"wide", {m + 1, 3}, DType::f64}, {"narrow", {m + 2}, DType::f32}};
+  }
+  StageMessage numbered(int m, double first) const {
+    StageMessage message;
+    for (const TensorSpec& spec : this->message(m)) {
+      std::vector<double> values(size_t(spec.shape.numel()));
+      for (double& value : values) value = first++;
+      message.add(spec.name, from_values(values, spec.shape, spec.dtype, runtime_.device()));
+    }
+    return message;
+  }
+  Runtime& runtime_;
+  bool first_;
+};
+
+TEST(PipelineEngine, MessagesOfSeveralTensorsArriveByName) {
+  const Schedule schedule = one_f_one_b({.stages = 2, .micro_batches = 3});
+  run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](World& world) {
+    Runtime runtime;
+    PipelineGroups groups(world, {0, 1}, 1);
+    TwoTensors stage(runtime, world.rank() == 0);
+    run_schedule(schedule, world.rank(), stage, groups.links());
+    EXPECT_EQ(stage.seen, 3);
+  });
 }
 
 TEST(PipelineEngine, RefusesAClockOnMeta) {

@@ -1,4 +1,4 @@
-#include "models/gpt/generate.h"
+#include "models/generate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -42,7 +42,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   return order[kept - 1];
 }
 
-std::vector<int32_t> generate(GptModel& model, std::span<const int32_t> prompt,
+std::vector<int32_t> generate(Generator& model, std::span<const int32_t> prompt,
                               int64_t max_new_tokens, const SamplingOptions& options,
                               const std::function<bool(int32_t token)>& stop) {
   PHX_CHECK(!prompt.empty(),
@@ -57,10 +57,8 @@ std::vector<int32_t> generate(GptModel& model, std::span<const int32_t> prompt,
   for (int64_t i = 0; i < max_new_tokens; ++i) {
     const int64_t s = int64_t(next.size());
     const Tensor tokens = from_ints(next, {s, 1}, DType::i64, device);
-    const Tensor hidden = model.hidden(
-        tokens, {.first_position = cache.length, .training = false, .cache = &cache});  // [s, 1, h]
-    cache.length += s;
-    const std::vector<double> wide = to_values(model.logits(hidden.rows(s - 1, 1)));  // [1, v]
+    const std::vector<double> wide =
+        to_values(model.logits(tokens, &cache, /*last_only=*/true));  // [1, v]
     const std::vector<float> logits(wide.begin(), wide.end());
     const uint32_t bits =
         philox4x32(philox_key(options.seed, site_of("generate"), 0), uint32_t(i), 0, 0, 0).x[0];

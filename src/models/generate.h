@@ -1,4 +1,4 @@
-// Sampling text from a GPT model, token by token, with a cache of keys and values.
+// Sampling text from a model, token by token, with a cache of keys and values.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "models/gpt/gpt_model.h"
+#include "models/model.h"
 
 namespace phx {
 
@@ -19,7 +19,7 @@ struct SamplingOptions {
 
 // Continues `prompt` by up to max_new_tokens, or until `stop` says so of a new token. The same seed
 // gives the same text. The model must be prepared for prompt and new tokens together.
-std::vector<int32_t> generate(GptModel& model, std::span<const int32_t> prompt,
+std::vector<int32_t> generate(Generator& model, std::span<const int32_t> prompt,
                               int64_t max_new_tokens, const SamplingOptions& options,
                               const std::function<bool(int32_t token)>& stop = {});
 

@@ -1,4 +1,4 @@
-// The part of a GPT model that one rank holds, as a pipeline schedule drives it: forward, backward
+// The part of a model that one rank holds, as a pipeline schedule drives it: forward, backward
 // and weight gradients of (micro-batch, chunk), each micro-batch's graph kept in between.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/segment.h"
-#include "models/gpt/gpt_model.h"
+#include "models/model.h"
 #include "parallel/pipeline/stage.h"
 
 namespace phx {
@@ -25,25 +25,27 @@ struct StageWork {
   Tensor loss_sum;
 };
 
-class GptStage : public Stage {
+class ModelStage : public Stage {
  public:
-  // `message`: [s/tp or s, b, h] between the stages.
-  GptStage(std::vector<GptModel*> chunks, const MessageSpec& message, Device device);
+  ModelStage(std::vector<Model*> chunks, const MicroBatchShape& shape, Device device);
 
   void begin(StageWork work) { work_ = std::move(work); }
 
   Runtime& runtime() override { return one_.runtime(); }
-  MessageSpec message(int) const override { return message_; }
-  Tensor forward(int micro_batch, int chunk, const Tensor& input) override;
-  Tensor backward(int micro_batch, int chunk, const Tensor& doutput, bool defer_weights) override;
+  MessageSpec input(int, int chunk) const override { return model(chunk).input(shape_); }
+  MessageSpec output(int, int chunk) const override { return model(chunk).output(shape_); }
+  StageMessage forward(int micro_batch, int chunk, const StageMessage& input) override;
+  StageMessage backward(int micro_batch, int chunk, const StageMessage& doutput,
+                        bool defer_weights) override;
   void weight_backward(int micro_batch, int chunk) override;
 
  private:
   using Key = std::pair<int, int>;  // micro-batch, chunk
-  Tensor run(GptModel& model, int micro_batch, const Tensor& input);
+  Model& model(int chunk) const { return *chunks_.at(size_t(chunk)); }
+  ModelOutput run(Model& model, int micro_batch, const StageMessage& input);
 
-  std::vector<GptModel*> chunks_;
-  MessageSpec message_;
+  std::vector<Model*> chunks_;
+  MicroBatchShape shape_;
   Tensor one_;  // [1] where the backward of a loss starts
   StageWork work_;
   std::map<Key, std::unique_ptr<Segment>> segments_;

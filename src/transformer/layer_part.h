@@ -1,0 +1,41 @@
+// What a layer is made of: parts that each add a branch to the residual stream, in order. Which
+// parts a layer has is a function of its index: experts in every second layer, or a part of a
+// user's own, change nothing in the block.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+#include "transformer/forward_context.h"
+#include "transformer/layer_context.h"
+#include "transformer/recompute_policy.h"
+#include "transformer/rope_tables.h"
+
+namespace phx {
+
+struct LayerCall {
+  const RopeTables& rope;  // the model's: lives as long as the parts do
+  const ForwardContext& context;
+  const RecomputePolicy& policy;
+};
+
+class LayerPart : public Module {
+ public:
+  // residual + branch(x): [s/tp, b, h], [s/tp, b, h] -> [s/tp, b, h]. In most layers the two are
+  // the same tensor; branches side by side take the same x and add to each other's result.
+  virtual Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) = 0;
+};
+
+struct NamedPart {
+  std::string name;  // in the checkpoint, and for --recompute-modules
+  std::unique_ptr<LayerPart> part;
+};
+using LayerParts = std::function<std::vector<NamedPart>(const LayerContext& layer)>;
+
+// "self_attention", then "mlp".
+std::vector<NamedPart> decoder_layer(const LayerContext& layer);
+
+}  // namespace phx

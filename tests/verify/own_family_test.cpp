@@ -1,0 +1,98 @@
+// A worked example: a decoder whose attention and MLP stand side by side (as in GPT-J), and one
+// whose every second layer has no MLP. Each is a function of the layer, and nothing else changes.
+#include <gtest/gtest.h>
+
+#include "train/tiny_run.h"
+#include "transformer/mlp.h"
+#include "transformer/self_attention.h"
+#include "verify/layout_run.h"
+#include "verify/parity.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+
+// x + attention(norm(x)) + mlp(norm(x))
+class SideBySide : public LayerPart {
+ public:
+  explicit SideBySide(const LayerContext& layer) : attention_(layer), mlp_(layer) {
+    add_child("self_attention", attention_);
+    add_child("mlp", mlp_);
+  }
+  Tensor add_to(const Tensor& residual, const Tensor& x,
+                const LayerCall& call) override {           // [s/tp, b, h] both
+    const Tensor y = attention_.add_to(residual, x, call);  // [s/tp, b, h]
+    return mlp_.add_to(y, x, call);                         // [s/tp, b, h]
+  }
+
+ private:
+  SelfAttention attention_;
+  Mlp mlp_;
+};
+
+std::vector<NamedPart> side_by_side(const LayerContext& layer) {
+  std::vector<NamedPart> parts;
+  parts.push_back({"branches", std::make_unique<SideBySide>(layer)});
+  return parts;
+}
+
+std::vector<NamedPart> every_second_mlp(const LayerContext& layer) {
+  std::vector<NamedPart> parts = decoder_layer(layer);
+  if (layer.layer % 2 == 1) parts.pop_back();
+  return parts;
+}
+
+RunConfig run_of(const LayerParts& parts) {
+  RunConfig config = tiny_run();
+  config.family = decoder_of("mine", "an example", parts);
+  config.model.num_layers = 4;
+  config.train.fp64 = true;
+  config.train.micro_batch_size = 1;
+  config.train.global_batch_size = 4;
+  config.parallel.tensor_model_parallel_size = 2;
+  config.parallel.sequence_parallel = true;
+  config.parallel.pipeline_model_parallel_size = 2;
+  config.parallel.use_distributed_optimizer = true;
+  return config;
+}
+
+TEST(OwnFamily, TrainsOnEveryAxisAsOnOneRank) {
+  for (const LayerParts& parts : {LayerParts(side_by_side), LayerParts(every_second_mlp)}) {
+    const RunConfig config = run_of(parts);
+    const Parity parity = compare(run_layout(config, 8), run_layout(on_one_rank(config, 8), 1));
+    EXPECT_EQ(parity.faults(), std::vector<std::string>{});
+  }
+}
+
+TEST(OwnFamily, HasItsOwnParameters) {
+  const auto names = [](const LayerParts& parts) {
+    std::vector<std::string> names;
+    const RunConfig config = run_of(parts);
+    config.family(config.model)->for_each_parameter([&](const std::string& name, Parameter&) {
+      if (name.starts_with("decoder.layers.1.")) names.push_back(name);
+    });
+    return names;
+  };
+  for (const std::string& name : names(side_by_side))
+    EXPECT_TRUE(name.starts_with("decoder.layers.1.branches.")) << name;
+  ASSERT_FALSE(names(every_second_mlp).empty());
+  for (const std::string& name : names(every_second_mlp))
+    EXPECT_EQ(name.find(".mlp."), std::string::npos) << name;
+}
+
+TEST(OwnFamily, WholePartsAreRecomputedByName) {
+  RunConfig config = run_of(side_by_side);
+  const LayoutOutcome kept = run_layout(config, 8);
+  RecomputePolicy policy;
+  policy.parts = {"branches"};
+  const ModelFamily made = config.family;
+  config.family.make = [made, policy](const TransformerConfig& model, ModelOptions options) {
+    options.recompute = policy;
+    return made(model, options);
+  };
+  EXPECT_EQ(compare(run_layout(config, 8), kept).worst(), 0) << "recompute changes no bit";
+}
+
+}  // namespace
+}  // namespace phx
