@@ -97,8 +97,7 @@ TEST(DataParallel, ABucketAMatrixAndOneForVectorsEachCutEvenly) {
       EXPECT_EQ(buckets[i].vectors, i == 3);
       ASSERT_EQ(buckets[i].range.count % 3, 0);
       const int64_t piece = buckets[i].range.count / 3;
-      EXPECT_EQ(owned[i],
-                (FlatRange{buckets[i].range.offset + rank.group->rank() * piece, piece}));
+      EXPECT_EQ(owned[i], (FlatRange{buckets[i].range.offset + rank.group->rank() * piece, piece}));
     }
   });
 }
