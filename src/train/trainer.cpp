@@ -381,12 +381,9 @@ void Trainer::say_attention() {
 }
 
 void Trainer::say_divergence() {
-  const Allocator& allocator = session_.store.weights().runtime().allocator();
-  const int64_t diverged = allocator.report().diverged_steps;
-  if (diverged == said_diverged_ || !speaks()) return;
-  said_diverged_ = diverged;
-  log_warning(str_cat("memory: ", allocator.last_divergence(),
-                      "; it ran from the cache and is planned anew"));
+  Allocator& allocator = session_.store.weights().runtime().allocator();
+  for (const std::string& warning : allocator.take_warnings())
+    if (speaks()) log_warning(str_cat("memory: ", warning));
 }
 
 void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& where) {

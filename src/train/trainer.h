@@ -111,7 +111,6 @@ class Trainer {
   int64_t last_batch_ = 0;  // samples of the last collected iteration
   double last_loss_ = 0, last_grad_norm_ = 0, tokens_per_second_ = 0;
   int64_t last_good_ = 0;  // iteration of this run whose update was made; 0: none yet
-  int64_t said_diverged_ = 0;
   Path loaded_path_;
   Disk& disk_;
   bool measures_peak_;
