@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -101,7 +102,9 @@ class Trainer {
   std::optional<SideOutput<TensorBoardWriter>> tensorboard_;
   std::optional<SideOutput<MetricsFile>> metrics_;
   std::optional<ProgressBar> bar_;
-  double flops_per_sample_ = 0;
+  // Sums of squared lengths, of all ranks: of the steps under way, and since the last line.
+  std::deque<int64_t> squared_lengths_;
+  int64_t interval_squared_lengths_ = 0;
   std::optional<double> peak_flops_;
 
   Clock::time_point start_, interval_start_;
