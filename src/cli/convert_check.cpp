@@ -19,6 +19,7 @@
 #include "cli/pretrain_options.h"
 #include "cli/train_main.h"
 #include "cli/usage_error.h"
+#include "comm/process_environment.h"
 #include "convert/hf_model.h"
 #include "convert/logits.h"
 #include "convert/megatron_model.h"
@@ -194,6 +195,7 @@ bool check_logits(const CheckOptions& options, const std::optional<Side>& theirs
   TrainConfig run;
   run.device = options.device;
   run.threads = options.threads;
+  prepare_process({});
   Runtime runtime(runtime_options(run));
   const auto logits = [&](const Side& side) {
     return columns(

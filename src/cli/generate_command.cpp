@@ -11,6 +11,7 @@
 #include "cli/parse_args.h"
 #include "cli/train_main.h"
 #include "cli/usage_error.h"
+#include "comm/process_environment.h"
 #include "data/story_corpus.h"
 #include "data/tokenizer.h"
 #include "models/generate.h"
@@ -178,6 +179,7 @@ int run_generate(std::span<const std::string> args) {
                             "--tokens 300 --temperature 0.7"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
+  prepare_process({});
   const OpenedModel opened = open_model(options.load, options.step);
   const PretrainOptions& trained = opened.options;
   const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(trained, options);

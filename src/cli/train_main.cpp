@@ -16,6 +16,7 @@
 #include "cli/run_settings.h"
 #include "cli/usage_error.h"
 #include "comm/machine_limits.h"
+#include "comm/process_environment.h"
 #include "comm/thread_world.h"
 #include "comm/world.h"
 #include "kernels/attention_dropout.h"
@@ -192,15 +193,15 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
 
   std::signal(SIGPIPE, SIG_IGN);              // a closed pipe behind the log must not end a run
   handle_mapped_faults(OnMappedFault::note);  // batches are checked before they are trained on
-  // Each of a rank's streams needs a queue of its own on the GPU: in a shared one, a message that
-  // waits for its peer would hold up the very work that the peer waits for. (Scripts for Megatron
-  // often set this to 1.)
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  const std::vector<std::string> given = environment_variables();
+  const std::vector<std::string> notes = prepare_process(launch);  // before there are threads
   const RunConfig config = run_config(options);
   const RuntimeOptions device = runtime_options(options.train);
+  if (device.kind == DeviceKind::cuda && (!launch || launch->rank == 0))
+    for (const std::string& note : notes) log_warning(note);
   WorldOptions waits{.timeout = std::chrono::minutes(options.parallel.distributed_timeout_minutes)};
   if (launch && launch->size > 1) {
-    waits.settings = run_settings(options, name(device.kind), environment_variables());
+    waits.settings = run_settings(options, name(device.kind), given);
     return exit_code(run_as_process(options, config, *launch, device, *terminal, waits));
   }
   const Sources sources(config);

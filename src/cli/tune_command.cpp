@@ -9,6 +9,7 @@
 #include "cli/run_args.h"
 #include "cli/train_main.h"
 #include "cli/usage_error.h"
+#include "comm/process_environment.h"
 #include "kernels/gemm_tuning.h"
 #include "train/session.h"
 
@@ -65,6 +66,7 @@ int run_tune(std::span<const std::string> args) {
     std::cerr << format_problems(problems);
     return kExitUsage;
   }
+  prepare_process({});
   RuntimeOptions device = runtime_options(run.options.train);
   if (device.kind != DeviceKind::cuda)
     throw UsageError("there is nothing to tune on a CPU\n  hint: tune where the GPU is");

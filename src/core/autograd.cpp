@@ -181,6 +181,18 @@ void GradOut::later(int i, std::function<void(const Sink&)> work) {
   });
 }
 
+void GradOut::formed(int i) {
+  const auto& input = node_.inputs_.at(i);
+  PHX_ASSERT(!input.node || input.node->is_leaf(), "input ", i,
+             " is no leaf: its gradient cannot be there before the backward");
+}
+
+Sink sink_in_forward(const Tensor& leaf) {
+  if (!leaf.requires_grad() || !leaf.runtime().grad_enabled()) return {};
+  PHX_ASSERT(leaf.node()->is_leaf(), "only a leaf has a sink in the forward");
+  return leaf.node()->leaf_sink();
+}
+
 const BackwardOptions& GradOut::options() const { return run_.options(); }
 
 void backward(std::span<const GraphEnd> ends, std::span<const Tensor> gradients,

@@ -43,6 +43,8 @@ class GradOut {
   // Work that only produces a weight's gradient: runs now, or when the schedule says
   // (BackwardOptions).
   void later(int i, std::function<void(const Sink&)> work);
+  // The gradient of input i is in its sink since the forward (sink_in_forward).
+  void formed(int i);
   // How the running backward treats deferred work, for backward functions that walk a graph inside.
   const struct BackwardOptions& options() const;
 
@@ -103,6 +105,12 @@ Tensor with_backward(const Tensor& y, std::initializer_list<Tensor> inputs,
 // segment reaches its parameters only inside).
 std::vector<Tensor> with_backward_many(std::vector<Tensor> ys, std::span<const Tensor> inputs,
                                        BackwardFn backward, bool always = false);
+
+// The sink of a leaf for an op that forms its gradient in the forward, while what it is made of is
+// there. The op adds to it before it returns, names the leaf among its inputs, and says
+// GradOut::formed in its backward, with which the use counts as done: like every other one.
+// Undefined if the leaf needs no gradient.
+Sink sink_in_forward(const Tensor& leaf);
 
 // Weight-gradient work that was put off, in the order in which it arose.
 using DeferredWork = std::vector<std::function<void()>>;

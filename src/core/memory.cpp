@@ -164,6 +164,28 @@ void Allocator::leave_plan(const Event* got) {
   recorded_.assign(events.begin(), events.begin() + int64_t(cursor_));
 }
 
+// The most bytes that a step's own blocks had at once.
+int64_t Allocator::most_held(const std::vector<Event>& events) {
+  std::vector<int64_t> sizes;  // per allocation
+  int64_t held = 0, most = 0;
+  for (const Event& event : events) {
+    if (!event.is_free) sizes.push_back(event.value);
+    held += event.is_free ? -sizes[size_t(event.value)] : event.value;
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+// Of the diverged step that ends, whose plan is still there.
+void Allocator::warn_of_divergence() {
+  if (std::exchange(plan_->told, true)) return;
+  const int64_t held = most_held(recorded_);
+  warnings_.push_back(str_cat(divergence_, "; the plan's arena has ", plan_->bytes,
+                              " bytes, this step held up to ", held, " at once",
+                              held > plan_->bytes ? ", which exceeds it" : "",
+                              "; it ran from the cache and is planned anew"));
+}
+
 void Allocator::begin_step(const std::string& kind) {
   PHX_ASSERT(mode_ == Mode::outside, "begin_step inside of a step");
   mode_ = Mode::from_cache;
@@ -188,6 +210,7 @@ void Allocator::end_step() {
   if (mode == Mode::replay) {
     ++report_.replayed_steps;
   } else if (mode == Mode::record) {
+    if (diverged_) warn_of_divergence();
     const bool same = !diverged_ && !recorded_.empty() && recorded_ == plan_->events;
     plan_->events = std::move(recorded_);
     recorded_ = {};
@@ -246,6 +269,7 @@ void Allocator::fit_arena() {
     largest->offsets = {};
     divergence_ = str_cat("step '", largest->kind, "' stays with the cache: ", reason,
                           " its arena of ", needed, " bytes");
+    warnings_.push_back(divergence_);
   }
 }
 

@@ -24,6 +24,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -105,6 +106,9 @@ class Allocator {
   // A sentence on how the last step that left its plan differed from it, or on the plan that last
   // found no room for its arena; empty if neither happened.
   const std::string& last_divergence() const { return divergence_; }
+  // What the run's log should say, once for each kind of step: that a step left its plan, with the
+  // plan's size and what the step held; that a plan found no room. Empties the list.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
   struct Event {
@@ -119,6 +123,7 @@ class Allocator {
     std::vector<int64_t> offsets;  // per allocation; -1: outlives the step, not in the arena
     int64_t bytes = 0;             // of the arena; 0: not packed
     bool refused = false;          // there was no room for it: these steps stay with the cache
+    bool told = false;             // that a step differed from it
   };
   enum class Mode : uint8_t { outside, from_cache, record, replay };
 
@@ -127,6 +132,8 @@ class Allocator {
   bool planned() const { return mode_ == Mode::record || mode_ == Mode::replay; }
   void note_event(const Event& event);
   void leave_plan(const Event* got);  // nullptr: the step's end
+  static int64_t most_held(const std::vector<Event>& events);
+  void warn_of_divergence();
   void charge(Purpose purpose, int64_t bytes);
   void pack(Plan& plan);
   void fit_arena();
@@ -153,6 +160,7 @@ class Allocator {
   bool diverged_ = false;        // it began as a replay
   std::vector<Event> recorded_;  // record: its events so far
   std::string divergence_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace phx

@@ -151,9 +151,8 @@ void check_starts_with_one(const Tensor& dloss) {
 // Everything while the logits are there.
 LmLoss gradients_in_forward(const Head& head, const Tensor& x, const Tensor& w) {
   Tensor token_losses = empty({x.dim(0)}, acc_dtype(x.dtype()), x.device());
-  Sink dx, dw;
+  Sink dx, dw = sink_in_forward(w);
   if (x.requires_grad()) dx.tensor = empty_like(head.x);
-  if (w.requires_grad()) dw = w.node()->leaf_sink();
   if (head.class_ranks == nullptr) {
     head.for_chunks([&](int64_t begin, int64_t count, Tensor& logits) {
       Tensor losses = token_losses.rows(begin, count);
@@ -174,13 +173,13 @@ LmLoss gradients_in_forward(const Head& head, const Tensor& x, const Tensor& w) 
       head.add_gradients(logits, begin, count, dx, dw);
     });
   }
-  if (w.requires_grad()) w.node()->leaf_done();
 
   const Tensor loss_sum = with_backward(
-      masked_sum(head, token_losses), {x},
+      masked_sum(head, token_losses), {x, w},
       [dx = std::move(dx.tensor)](const Tensor& dloss, GradOut& grad) mutable {
         check_starts_with_one(dloss);
         grad.pass(0, std::exchange(dx, {}));  // given away, so that others may add to it
+        grad.formed(1);
       });
   return {loss_sum, token_losses};
 }

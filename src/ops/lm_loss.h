@@ -6,11 +6,11 @@
 // There are two ways to it:
 // - grad_scale is given, and w is a leaf of the graph (a parameter) or needs no gradient. While a
 //   chunk's logits are there, the forward turns them into their gradient, adds the weight's
-//   gradient to w's sink and keeps dx [t, h]; nothing is computed twice. The backward hands dx on
-//   and does not look at the gradient that arrives: it must be started with 1 (checked on cpu).
+//   gradient to w's sink and keeps dx [t, h]; nothing is computed twice. The backward hands dx on,
+//   says that w's gradient is formed, and does not look at the gradient that arrives: it must be
+//   started with 1 (checked on cpu).
 // - otherwise only the log-sum-exp [t] is kept, and the backward computes the logits again, chunk
-// by
-//   chunk: a third more multiplications. The gradient that arrives may be anything.
+//   by chunk: a third more multiplications. The gradient that arrives may be anything.
 // So training counts its tokens first and gives loss_scale / N as grad_scale.
 #pragma once
 

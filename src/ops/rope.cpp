@@ -33,15 +33,19 @@ void check(const Tensor& x, const Tensor& table, const RopeHeads& heads, const R
   }
 }
 
-// Turns y, which holds x's values, and records how the gradient is turned back.
+// Turns y, which holds x's values, and records how the gradient is turned back: where it lies, or
+// in new memory.
+enum class Gradient : uint8_t { overwritten, kept };
 Tensor turned(Tensor y, const Tensor& x, const Tensor& table, const RopeHeads& heads,
-              const RopeOptions& options) {
+              const RopeOptions& options, Gradient gradient) {
   kernels::rope(y, table, heads, options.pairs, options.at, RopeDirection::forward);
   return with_backward(
-      y, {x}, [table = table.detach(), heads, options](const Tensor& dy, GradOut& grad) {
-        // Nobody else holds the gradient: it is turned where it lies. dy: [s, b, total * d]
-        Tensor dx = dy.sole_owner() ? dy.detach() : empty_like(dy);
-        if (!dx.same_storage(dy)) copy(dy, dx);
+      y, {x}, [table = table.detach(), heads, options, gradient](const Tensor& dy, GradOut& grad) {
+        PHX_CHECK(gradient == Gradient::kept || dy.sole_owner(),
+                  "rope in place: somebody else still holds the gradient ", dy.shape(),
+                  " that arrives; use apply_rope");
+        Tensor dx = gradient == Gradient::kept ? empty_like(dy) : dy.detach();  // [.., total * d]
+        if (gradient == Gradient::kept) copy(dy, dx);
         kernels::rope(dx, table, heads, options.pairs, options.at, RopeDirection::backward);
         grad.pass(0, dx);
       });
@@ -54,7 +58,7 @@ Tensor apply_rope(const Tensor& x, const Tensor& table, const RopeHeads& heads,
   check(x, table, heads, options.at);
   Tensor y = empty_like(x);
   copy(x, y);
-  return turned(y, x, table, heads, options);
+  return turned(y, x, table, heads, options, Gradient::kept);
 }
 
 Tensor apply_rope_in_place(Tensor&& x, const Tensor& table, const RopeHeads& heads,
@@ -63,7 +67,7 @@ Tensor apply_rope_in_place(Tensor&& x, const Tensor& table, const RopeHeads& hea
   PHX_CHECK(x.sole_owner(), "rope in place: somebody else still holds x ", x.shape(),
             " (its producer for its backward, or another handle); use apply_rope");
   const Tensor taken = std::move(x);
-  return turned(taken.detach(), taken, table, heads, options);
+  return turned(taken.detach(), taken, table, heads, options, Gradient::overwritten);
 }
 
 }  // namespace phx

@@ -24,13 +24,16 @@ struct RopeOptions {
 };
 
 // x [s, b, total * d] or [t, total * d] -> the same shape, in new memory; heads outside of `heads`
-// are copied. table as rope_table makes it.
+// are copied. table as rope_table makes it. The backward makes new memory too.
 Tensor apply_rope(const Tensor& x, const Tensor& table, const RopeHeads& heads,
                   const RopeOptions& options = {});
 
-// The same, overwriting x. Allowed where nobody else needs the old values: x is freshly made, moved
-// in, and its producer has not saved it for its backward (a linear layer does not save its output).
-// This is checked: x must be the only handle on its memory.
+// The same in place, both ways: x is overwritten, and in the backward the gradient that arrives.
+// The caller says so by this call; which memory is used never depends on who else happens to hold a
+// handle. It is right where nobody needs the old values: x is freshly made, moved in, and its
+// producer has not saved it for its backward (a linear layer does not save its output); and the
+// result's one consumer makes a gradient of its own (attention does, a sum hands the same one to
+// both sides). Where somebody does hold them, that is an error, in either direction.
 Tensor apply_rope_in_place(Tensor&& x, const Tensor& table, const RopeHeads& heads,
                            const RopeOptions& options = {});
 

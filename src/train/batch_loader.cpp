@@ -98,13 +98,17 @@ void BatchLoader::Reader::fill(const Sample& sample, int64_t index, int64_t j, i
     int32_t* positions = numbers + layout.positions_at() + first;
     for (int64_t i = 0; i < s; ++i) positions[i * step] = sample.positions[size_t(i)];
   }
-  if (!layout.packed) return;
+  if (!layout.packed) {
+    sequences.squared += s * s;
+    return;
+  }
   int32_t* ends = numbers + layout.cu_seqlens_at();
   if (j == 0) ends[0] = 0;
   for (size_t i = 1; i < sample.cu_seqlens.size(); ++i) {
     const int32_t length = sample.cu_seqlens[i] - sample.cu_seqlens[i - 1];
     PHX_ASSERT(length > 0, "sample ", index, " has a sequence of ", length, " tokens");
     sequences.longest = std::max<int64_t>(sequences.longest, length);
+    sequences.squared += int64_t{length} * length;
     ends[++sequences.count] = int32_t(j * s) + sample.cu_seqlens[i];
   }
 }
@@ -142,7 +146,9 @@ BatchLoader::HostBatch BatchLoader::Reader::blank(int64_t num_micro_batches) con
   for (int64_t k = 0; k < num_micro_batches; ++k) {
     int32_t* numbers = batch.numbers.data() + k * layout.size();
     std::fill(numbers + layout.plane, numbers + 2 * layout.plane, kIgnored);
-    batch.sequences.push_back({.count = b, .longest = shape.seq_length});
+    batch.sequences.push_back({.count = b,
+                               .longest = shape.seq_length,
+                               .squared = b * shape.seq_length * shape.seq_length});
     if (!layout.packed) continue;
     int32_t* ends = numbers + layout.cu_seqlens_at();
     std::fill(ends, numbers + layout.size(), int32_t(layout.plane));
@@ -158,6 +164,7 @@ bool BatchLoader::begin_load(int64_t consumed, int64_t num_micro_batches) {
   consumed_ = consumed;
   num_micro_batches_ = num_micro_batches;
   tokens_.assign(size_t(num_micro_batches), layout_.plane);
+  sequences_.clear();
   return shape_.reads && device_.device().kind() != DeviceKind::meta;
 }
 
@@ -205,6 +212,15 @@ void BatchLoader::place(HostBatch batch) {
   staging.read = runtime.stream(StreamName::compute).record();
   tokens_ = std::move(batch.tokens);
   sequences_ = std::move(batch.sequences);
+}
+
+int64_t BatchLoader::squared_lengths() const {
+  // Nothing was read: by a rank that need not, because no sample is packed, or on meta.
+  if (sequences_.empty())
+    return num_micro_batches_ * shape_.micro_batch * shape_.seq_length * shape_.seq_length;
+  int64_t sum = 0;
+  for (const Sequences& sequences : sequences_) sum += sequences.squared;
+  return sum;
 }
 
 SamplePlace BatchLoader::samples(int64_t k) const {

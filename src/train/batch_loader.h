@@ -53,6 +53,9 @@ class BatchLoader {
   int64_t num_micro_batches() const { return num_micro_batches_; }  // of the current batch
   // That count for the loss, of this rank's samples: of each micro-batch.
   std::span<const int64_t> tokens() const { return tokens_; }
+  // Of this rank's sequences, the sum of length squared: what attention costs. Sequences that are
+  // packed into a sample count each by itself.
+  int64_t squared_lengths() const;
   Batch micro_batch(int64_t k) const;
   SamplePlace samples(int64_t k) const;  // of micro-batch k
 
@@ -68,6 +71,7 @@ class BatchLoader {
   };
   struct Sequences {
     int64_t count = 1, longest = 0;  // of a micro-batch
+    int64_t squared = 0;             // sum of length squared
   };
   struct HostBatch {
     std::vector<int32_t> numbers;  // [num_micro_batches, layout.size()]

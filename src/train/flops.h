@@ -1,5 +1,6 @@
 // The floating-point operations of a training step as Megatron counts them: forward and backward of
-// the matrix products and of causal attention; no norms, softmax, router, recompute.
+// the matrix products and of causal attention; no norms, softmax, router, recompute. Documents that
+// are packed into a sample and do not see each other count each with its own length.
 #pragma once
 
 #include <cstdint>

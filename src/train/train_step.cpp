@@ -57,12 +57,12 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
   });
 }
 
-const Schedule& TrainStep::schedule(const char* kind, int64_t micro_batches) {
-  const auto [found, made] = schedules_.try_emplace({kind, micro_batches});
-  if (made)
-    found->second = std::string(kind) == "train" ? parts_.layout.train_schedule(micro_batches)
-                                                 : parts_.layout.evaluate_schedule(micro_batches);
-  return found->second;
+const CheckedSchedule& TrainStep::schedule(const char* kind, int64_t micro_batches) {
+  const std::pair key(std::string(kind), micro_batches);
+  if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
+  CheckedSchedule made(key.first == "train" ? parts_.layout.train_schedule(micro_batches)
+                                            : parts_.layout.evaluate_schedule(micro_batches));
+  return schedules_.emplace(key, std::move(made)).first->second;
 }
 
 void TrainStep::run(const BatchLoader& loader, const StepSettings& settings) {
@@ -88,7 +88,7 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
   const auto micro_batches = int64_t(counts.size());
   Runtime& runtime = parts_.store.weights().runtime();
   if (!warm_) warm_up(work);
-  const Schedule& plan = schedule("train", micro_batches);
+  const CheckedSchedule& plan = schedule("train", micro_batches);
   PlannedStep planned(runtime, "train", micro_batches);
   begin(counts, settings);
   work.context = {.seed = seed_, .step = settings.iteration};
@@ -205,7 +205,7 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
   GradMode off(runtime, false);
   parts_.data_parallel.wait_for_weights();
   const int64_t micro_batches = batch.shape().num_micro_batches;
-  const Schedule& plan = schedule("evaluate", micro_batches);
+  const CheckedSchedule& plan = schedule("evaluate", micro_batches);
   std::vector<int64_t> counts;  // of this rank: those of others may be masked otherwise
   std::exception_ptr unread;
   // Losses, tokens; or means of micro-batches, and how many there were. Then ranks without data.

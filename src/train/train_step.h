@@ -23,6 +23,7 @@
 #include "optim/optimizer.h"
 #include "parallel/data/data_parallel.h"
 #include "parallel/mesh.h"
+#include "parallel/pipeline/check.h"
 #include "train/batch_loader.h"
 #include "train/layout.h"
 #include "train/model_stage.h"
@@ -102,7 +103,7 @@ class TrainStep {
   double mean_of_means(const Tensor& losses, Counts counts);
   void warm_up(const StageWork& work);
   void reduce_gradients();
-  const Schedule& schedule(const char* kind, int64_t micro_batches);
+  const CheckedSchedule& schedule(const char* kind, int64_t micro_batches);
   bool counts_loss() const { return parts_.mesh.last_stage() && parts_.mesh.tp_rank() == 0; }
 
   StepParts parts_;
@@ -112,7 +113,7 @@ class TrainStep {
   LossOptions loss_;
   Tensor grad_scale_;  // [1] loss_scale / N, or one a micro-batch
   bool warm_ = false;
-  std::map<std::pair<std::string, int64_t>, Schedule> schedules_;
+  std::map<std::pair<std::string, int64_t>, CheckedSchedule> schedules_;
   // Of what this rank owns: gradients that are partial sums among `ranks`.
   struct LaterSum {
     Communicator* ranks;

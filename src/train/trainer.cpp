@@ -68,8 +68,6 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
   if (config_.decrease_batch_size_if_needed && config_.global_batch_size.value_or(batch) != batch)
     terminal_.print(str_cat("--decrease-batch-size-if-needed: global batches of ", batch,
                             " instead of ", *config_.global_batch_size));
-  const TransformerConfig& model = session.config.model;
-  flops_per_sample_ = training_flops_of_batch(flops_shape(model), 1, model.seq_length);
 }
 
 void Trainer::open_side_outputs() {
@@ -251,6 +249,9 @@ void Trainer::iterate() {
        }});
   updating_ = false;
   ++enqueued_;
+  // This rank's documents stand for all ranks': the report is not worth an exchange.
+  squared_lengths_.push_back(session_.train_batches.squared_lengths() *
+                             session_.train_batches.shape().data_ranks);
 }
 
 void Trainer::collect_until(int pending) {
@@ -270,6 +271,8 @@ void Trainer::take(const StepResults& results) {
   ++state_.iteration;
   state_.consumed_samples += last_batch_;
   interval_samples_ += last_batch_;
+  interval_squared_lengths_ += squared_lengths_.front();
+  squared_lengths_.pop_front();
   ++interval_all_;
   if (results.skipped) {
     ++interval_skipped_;
@@ -324,7 +327,11 @@ double Trainer::samples_per_second() { return double(interval_samples_) / measur
 // The state after the last collected iteration; rates are means since the last line of the log.
 IterationReport Trainer::make_report() {
   const double seconds = measured_seconds() / double(std::max<int64_t>(interval_all_, 1));
-  const double flops_per_second = flops_per_sample_ * samples_per_second();
+  const TransformerConfig& model = session_.config.model;
+  const double flops_per_second =
+      training_flops(flops_shape(model), interval_samples_ * model.seq_length,
+                     interval_squared_lengths_) /
+      measured_seconds();
   IterationReport report{
       .iteration = state_.iteration,
       .train_iterations = iterations_,
@@ -358,7 +365,8 @@ void Trainer::report() {
   report.nan_iterations = interval_nan_;
   terminal_.print(log_line(report, time_stamp(std::chrono::system_clock::now())));
   interval_loss_ = 0;
-  interval_good_ = interval_all_ = interval_skipped_ = interval_nan_ = interval_samples_ = 0;
+  interval_good_ = interval_all_ = interval_skipped_ = interval_nan_ = 0;
+  interval_samples_ = interval_squared_lengths_ = 0;
   interval_start_ = Clock::now();
 }
 
@@ -381,12 +389,9 @@ void Trainer::say_attention() {
 }
 
 void Trainer::say_divergence() {
-  const Allocator& allocator = session_.store.weights().runtime().allocator();
-  const int64_t diverged = allocator.report().diverged_steps;
-  if (diverged == said_diverged_ || !speaks()) return;
-  said_diverged_ = diverged;
-  log_warning(str_cat("memory: ", allocator.last_divergence(),
-                      "; it ran from the cache and is planned anew"));
+  Allocator& allocator = session_.store.weights().runtime().allocator();
+  for (const std::string& warning : allocator.take_warnings())
+    if (speaks()) log_warning(str_cat("memory: ", warning));
 }
 
 void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& where) {

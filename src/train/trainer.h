@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -101,7 +102,9 @@ class Trainer {
   std::optional<SideOutput<TensorBoardWriter>> tensorboard_;
   std::optional<SideOutput<MetricsFile>> metrics_;
   std::optional<ProgressBar> bar_;
-  double flops_per_sample_ = 0;
+  // Sums of squared lengths, of all ranks: of the steps under way, and since the last line.
+  std::deque<int64_t> squared_lengths_;
+  int64_t interval_squared_lengths_ = 0;
   std::optional<double> peak_flops_;
 
   Clock::time_point start_, interval_start_;
@@ -111,7 +114,6 @@ class Trainer {
   int64_t last_batch_ = 0;  // samples of the last collected iteration
   double last_loss_ = 0, last_grad_norm_ = 0, tokens_per_second_ = 0;
   int64_t last_good_ = 0;  // iteration of this run whose update was made; 0: none yet
-  int64_t said_diverged_ = 0;
   Path loaded_path_;
   Disk& disk_;
   bool measures_peak_;

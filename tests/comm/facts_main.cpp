@@ -16,6 +16,7 @@
 
 #include "comm/facts.h"
 #include "comm/launch_environment.h"
+#include "comm/process_environment.h"
 #include "comm/world.h"
 #include "core/runtime.h"
 
@@ -42,6 +43,7 @@ void trouble(const std::string& what, World& world, Device device) {
 
 int run(const std::string& what, bool cuda) {
   const auto environment = launch_environment();
+  prepare_process(environment);
   if (what == "env") {
     const int rank = environment->rank;
     std::cout << "rank " << rank << " of " << environment->size << ", local "

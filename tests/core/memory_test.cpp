@@ -296,6 +296,8 @@ TEST(StepArena, SaysThatThereIsNoRoomAndDoesNotTryAgain) {
   EXPECT_EQ(toy.allocator.report().arena, 0);
   EXPECT_EQ(toy.allocator.last_divergence(),
             "step 'train' stays with the cache: there is no room for its arena of 12288 bytes");
+  EXPECT_EQ(toy.allocator.take_warnings(),
+            std::vector<std::string>{toy.allocator.last_divergence()});
   toy.heap.room = 1 << 20;
   toy.step("train", {4096, 8192});
   const int64_t refusals = toy.heap.refusals, frees = toy.heap.frees;
@@ -376,6 +378,29 @@ TEST(StepArena, TheDivergenceNamesThePlannedAndTheActualEvent) {
   EXPECT_EQ(text([](Toy&) {}),
             "step 'train' left its plan at event 0: planned an allocation of 4096 bytes, got the "
             "step's end");
+}
+
+TEST(StepArena, APlanThatWasExceededIsToldOnceForEachKindWithTheSizes) {
+  Toy toy;
+  toy.steps(3, "train", {4096, 512});
+  EXPECT_TRUE(toy.allocator.take_warnings().empty());
+  toy.step("train", {4096, 8192});
+  EXPECT_EQ(toy.allocator.take_warnings(),
+            std::vector<std::string>{
+                "step 'train' left its plan at event 1: planned an allocation of 512 bytes, got "
+                "one of 8192 bytes; the plan's arena has 4608 bytes, this step held up to 12288 "
+                "at once, which exceeds it; it ran from the cache and is planned anew"});
+  toy.steps(3, "train", {4096, 512});
+  toy.step("train", {4096, 8192});
+  EXPECT_EQ(toy.allocator.report().diverged_steps, 2);
+  EXPECT_TRUE(toy.allocator.take_warnings().empty()) << "it was told";
+  toy.steps(3, "evaluate", {1024});
+  toy.step("evaluate", {512});
+  const std::vector<std::string> smaller = toy.allocator.take_warnings();
+  ASSERT_EQ(smaller.size(), 1u);
+  EXPECT_NE(smaller[0].find("arena has 1024 bytes, this step held up to 512 at once; it ran"),
+            std::string::npos)
+      << smaller[0];
 }
 
 TEST(StepArena, AStepCutShortByAnExceptionIsLeftAndLaterOnesPlanAgain) {

@@ -262,13 +262,26 @@ TEST(LmLoss, EachUseOfAWeightAddsToItsSinkAndIsReportedOnce) {
   x.set_node(std::make_shared<CountingLeaf>(test_runtime(), empty_like(c.x)), 0);
   for (int use = 1; use <= 2; ++use) {
     const LmLoss loss = lm_loss(x, w, c.labels, c.mask, scalar(1), c.options);
-    EXPECT_EQ(leaf->done, use) << "the weight's gradient is complete after the forward";
+    EXPECT_EQ(leaf->touched, use) << "the weight's gradient is formed in the forward";
+    EXPECT_EQ(leaf->done, use - 1) << "and counts as done in the backward, as everywhere";
     backward(loss.loss_sum, scalar(1));
+    EXPECT_EQ(leaf->touched, use);
     EXPECT_EQ(leaf->done, use);
   }
   std::vector<double> twice = to_values(once.dw);
   for (double& value : twice) value *= 2;
   expect_close(leaf->gradient, from_values(twice, c.w.shape(), DType::f64, test_device()), 1e-13);
+}
+
+TEST(LmLoss, AHeadAloneIsTrainedToo) {
+  const Case c;
+  const Result both = run(c.x, c.w, c.labels, c.mask, scalar(1), c.options);
+  const auto leaf = std::make_shared<CountingLeaf>(test_runtime(), empty_like(c.w));
+  Tensor w = c.w.detach();
+  w.set_node(leaf, 0);
+  backward(lm_loss(c.x.detach(), w, c.labels, c.mask, scalar(1), c.options).loss_sum, scalar(1));
+  EXPECT_EQ(leaf->done, 1);
+  expect_close(leaf->gradient, both.dw, 0);
 }
 
 TEST(LmLoss, WithoutGradModeNothingReachesTheWeight) {

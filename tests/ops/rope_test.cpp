@@ -113,16 +113,19 @@ TEST(Rope, InPlaceGivesTheSameInTheSameMemory) {
   }
 }
 
-Function turned_twice(const Case& c, const Tensor& table, const RopeOptions& options) {
+// In place in the middle, where it is nobody else's: neither x nor the gradient.
+Function turned_thrice(const Case& c, const Tensor& table, const RopeOptions& options) {
   return [c, table, options](std::span<const Tensor> in) {
-    return apply_rope_in_place(apply_rope(in[0], table, c.heads, options), table, c.heads, options);
+    const Tensor twice =
+        apply_rope_in_place(apply_rope(in[0], table, c.heads, options), table, c.heads, options);
+    return apply_rope(twice, table, c.heads, options);
   };
 }
 
 TEST(Rope, GradientsMatchFiniteDifferences) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
-    expect_gradients_match(turned_twice(c, table_for(c), {.pairs = c.pairs, .at = {.offset = 3}}),
+    expect_gradients_match(turned_thrice(c, table_for(c), {.pairs = c.pairs, .at = {.offset = 3}}),
                            {randn({3, 2, c.total * 8}, Seed{1})});
   }
 }
@@ -143,7 +146,7 @@ TEST(Rope, MetaAllocatesLikeCpu) {
   for (const Case& c : kCases) {
     expect_meta_allocates_like_cpu([&](Device device) {
       const Tensor table = empty({40, 2, c.config.rotary_dim() / 2}, DType::f32, device);
-      gradients_of(turned_twice(c, table, {.pairs = c.pairs}),
+      gradients_of(turned_thrice(c, table, {.pairs = c.pairs}),
                    std::vector<Tensor>{empty({33, 2, c.total * 8}, DType::bf16, device)});
     });
   }
@@ -178,7 +181,7 @@ PHX_CUDA_TEST(Rope, CudaMatchesCpuAtOddSizes) {
               const Tensor table = table_for(c, DType::f32, in[0].device());
               RopeOptions options{.pairs = c.pairs, .at = {.offset = 2}};
               if (given) options.at.positions = in[1];
-              return turned_twice(c, table, options)(in);
+              return turned_thrice(c, table, options)(in);
             },
             {randn({37, 3, c.total * c.heads.d}, Seed{1}, dtype),
              rand_ints({37, 3}, 40, Seed{2}, DType::i32)},
@@ -195,6 +198,34 @@ TEST(Rope, RefusesToOverwriteWhatOthersHold) {
       error_of([&] { apply_rope_in_place(std::move(x), table_for(kCases[0]), {.n = 1, .d = 8}); }),
       "rope in place: somebody else still holds x [2, 1, 8] (its producer for its backward, "
       "or another handle); use apply_rope");
+}
+
+TEST(Rope, RefusesToOverwriteAGradientThatOthersHold) {
+  const Case& c = kCases[0];
+  const Tensor x = randn({3, 2, c.total * 8}, Seed{1}), dy = randn(x.shape(), Seed{2});
+  const auto before = to_values(dy);
+  Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
+    return std::vector<Tensor>{
+        apply_rope_in_place(apply_rope(in[0], table_for(c), c.heads), table_for(c), c.heads)};
+  });
+  const std::string error = error_of([&] { segment.backward(std::span(&dy, 1)); });
+  EXPECT_NE(error.find("rope in place: somebody else still holds the gradient"), std::string::npos)
+      << error;
+  EXPECT_EQ(to_values(dy), before);
+}
+
+TEST(Rope, BothDirectionsInPlaceTakeNoMemory) {
+  const Case& c = kCases[0];
+  const Tensor table = table_for(c);
+  const Tensor x = randn({3, 2, c.total * 8}, Seed{1}), dy = randn(x.shape(), Seed{2});
+  const Function thrice = turned_thrice(c, table, {});
+  Segment segment(std::span(&x, 1),
+                  [&](std::span<const Tensor> in) { return std::vector<Tensor>{thrice(in)}; });
+  test_runtime().allocator().reset_peak();
+  const int64_t before = test_runtime().allocator().report().peak_total;
+  segment.backward(std::span(&dy, 1));
+  // The outer and the inner rope's gradients; the one in the middle turns the outer's.
+  EXPECT_LE(test_runtime().allocator().report().peak_total - before, 2 * x.bytes() + 256);
 }
 
 TEST(Rope, RefusesPositionsPastTheTable) {

@@ -84,6 +84,23 @@ TEST(BatchLoader, PackedSamplesLieInOneRow) {
   EXPECT_EQ(batch.packed.max_seqlen, 3);
 }
 
+// What MFU is measured by: documents of 3, 1 and 2 tokens in the micro-batch above.
+TEST(BatchLoader, DocumentsOfAPackedSampleAreSquaredEachByItself) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  const auto squared = [&](const SampleParts& parts, BatchShape shape) {
+    BatchLoader loader(std::make_shared<Tens>(parts), shape, 1000, runtime.device());
+    loader.load(0);
+    return loader.squared_lengths();
+  };
+  BatchShape one = two_by_two();
+  one.num_micro_batches = 1;
+  EXPECT_EQ(squared({.positions = true, .cu_seqlens = true}, one), 3 * 3 + 1 * 1 + 2 * 2);
+  EXPECT_EQ(squared({}, one), 2 * 3 * 3) << "two samples of three tokens";
+  EXPECT_EQ(squared({}, two_by_two()), 4 * 3 * 3);
+  one.reads = false;
+  EXPECT_EQ(squared({}, one), 2 * 3 * 3) << "of a rank that reads nothing";
+}
+
 TEST(BatchLoader, ARankTakesItsMicroBatches) {
   Runtime runtime({.kind = DeviceKind::cpu});
   BatchShape shape = two_by_two();

@@ -14,6 +14,7 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(200);  // how often the watch looks
 constexpr int kLooksPerStore = 5;                       // and how seldom at the store
+constexpr auto kGrace = std::chrono::seconds(2);        // a call that enqueues has returned by then
 
 }  // namespace
 
@@ -122,10 +123,13 @@ void NcclWatch::leave(Handle group, Leave how) {
   groups_.erase(group);
 }
 
-ncclComm_t NcclWatch::comm(Handle group) {
-  const std::lock_guard lock(mutex_);
-  if (failure_) throw_error(*failure_);
-  return group->comm;
+NcclWatch::Call::Call(NcclWatch& watch, Handle group) {
+  const std::lock_guard lock(watch.mutex_);
+  if (watch.failure_) throw_error(*watch.failure_);
+  // Gates are closed when there is a failure, under the same mutex.
+  PHX_ASSERT(group->gate->enter(), "group ", group->name, " was left");
+  gate_ = group->gate;
+  comm_ = group->comm;
 }
 
 void NcclWatch::enqueued(Handle group, cudaStream_t stream) {
@@ -167,19 +171,39 @@ void NcclWatch::fail(const std::string& sentence) {
   give_up(sentence);
 }
 
-// Ends what is under way. The rank's thread may be inside of a call on one of the communicators:
+// Ends what is under way. No thread may be about to use a communicator when it is aborted: all
+// gates are closed first, then those are aborted that nobody is calling into. A call normally
+// enqueues and returns, and its communicator is aborted when it has; one that has not returned
+// after kGrace is stuck inside of NCCL (a full queue, a connection that is not answered), and
 // aborting from here is what gets it out.
 void NcclWatch::give_up(const std::string& sentence) {
-  std::vector<ncclComm_t> comms;
+  struct Ended {
+    ncclComm_t comm;
+    std::shared_ptr<CallGate> gate;
+  };
+  std::vector<Ended> busy;
+  std::vector<ncclComm_t> idle;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_ = sentence;
-    for (Group& group : groups_) comms.push_back(std::exchange(group.comm, nullptr));
+    for (Group& group : groups_) {
+      group.gate->close();
+      const ncclComm_t comm = std::exchange(group.comm, nullptr);
+      if (comm == nullptr) continue;
+      if (group.gate->wait_until_empty({}))
+        idle.push_back(comm);
+      else
+        busy.push_back({comm, group.gate});
+    }
   }
   changed_.notify_all();
-  for (ncclComm_t comm : comms)
-    if (comm != nullptr) (void)nccl_.ncclCommAbort(comm);
+  for (ncclComm_t comm : idle) (void)nccl_.ncclCommAbort(comm);
+  const auto deadline = std::chrono::steady_clock::now() + kGrace;
+  for (const Ended& ended : busy) {
+    (void)ended.gate->wait_until_empty(deadline);
+    (void)nccl_.ncclCommAbort(ended.comm);
+  }
 }
 
 // --- the watch

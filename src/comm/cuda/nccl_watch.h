@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/call_gate.h"
 #include "comm/cuda/nccl_library.h"
 #include "comm/ledger.h"
 #include "comm/tcp_store.h"
@@ -30,6 +31,7 @@ class NcclWatch {
   // A group's communicator while it is being watched. All guarded by the mutex.
   struct Group {
     ncclComm_t comm = nullptr;
+    std::shared_ptr<CallGate> gate = std::make_shared<CallGate>();  // before calls on `comm`
     std::string name;
     uint64_t id = 0;
     std::vector<int> members;
@@ -45,7 +47,21 @@ class NcclWatch {
   Handle join(const GroupInfo& info);
   enum class Leave { well, in_error };  // well: NCCL flushes what is under way
   void leave(Handle group, Leave how);
-  ncclComm_t comm(Handle group);  // throws if a rank failed: then it is gone
+
+  // Around one call of NCCL: while it lives, the watch does not take the communicator away, unless
+  // the call itself gets stuck inside of NCCL. Throws if a rank failed: then it is gone.
+  class Call {
+   public:
+    Call(NcclWatch& watch, Handle group);
+    ~Call() { gate_->leave(); }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ncclComm_t comm() const { return comm_; }
+
+   private:
+    std::shared_ptr<CallGate> gate_;
+    ncclComm_t comm_ = nullptr;
+  };
   void enqueued(Handle group, cudaStream_t stream);
 
   // Throws if `result` is an error; if some rank failed, that is the reason given.

@@ -3,14 +3,12 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "comm/byte_transport.h"
 #include "comm/cuda/nccl_watch.h"
 #include "comm/machine_limits.h"
-#include "comm/network.h"
 #include "comm/process_ledgers.h"
 #include "comm/rendezvous.h"
 #include "core/cuda/check.h"
@@ -203,8 +201,12 @@ class NcclCommunicator : public Communicator {
   // One NCCL operation or group of them.
   template <class Body>
   void call(cudaStream_t stream, const char* what, Body&& body) {
-    const ncclResult_t result = body(watch_->comm(group_));
-    watch_->enqueued(group_, stream);
+    ncclResult_t result;
+    {
+      const NcclWatch::Call call(*watch_, group_);
+      result = body(call.comm());
+      watch_->enqueued(group_, stream);
+    }
     watch_->check(result, what);
   }
 
@@ -239,22 +241,6 @@ int number_of_gpus() {
   return count;
 }
 
-// NCCL refuses two ranks on one GPU of one machine. Read by NCCL when it is opened.
-void allow_shared_gpus(const LaunchEnvironment& environment) {
-  const char* share = std::getenv("PHX_SHARE_GPU");
-  if (share == nullptr || std::string(share) != "1") return;
-  ::setenv("NCCL_HOSTID", str_cat("phalanx-rank-", environment.rank).c_str(), /*overwrite=*/1);
-}
-
-// NCCL chooses its sockets' interface itself unless it is told: one machine keeps to itself. It
-// takes names of interfaces, not addresses, and reads a colon ("eth0:1") as the end of the name.
-void keep_to_interface(const LaunchEnvironment& environment) {
-  if (!environment.one_machine && environment.interface.empty()) return;
-  std::string name = environment.one_machine ? "lo" : name_of_interface(environment.interface);
-  name = name.substr(0, name.find(':'));
-  ::setenv("NCCL_SOCKET_IFNAME", str_cat("=", name).c_str(), /*overwrite=*/0);
-}
-
 class NcclWorld : public World {
  public:
   NcclWorld(const LaunchEnvironment& environment, const WorldOptions& options)
@@ -263,8 +249,6 @@ class NcclWorld : public World {
         gpu_(environment.local_rank % number_of_gpus()),
         ledgers_(std::make_shared<ProcessLedgers>(environment)) {
     make_room_for_files(environment.size);
-    allow_shared_gpus(environment);
-    keep_to_interface(environment);
     PHX_CUDA_CHECK(cudaSetDevice(gpu_));
     watch_ = std::make_shared<NcclWatch>(store_options(environment, options.timeout), gpu_,
                                          ledgers_, options.settings);

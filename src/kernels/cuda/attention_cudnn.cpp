@@ -59,9 +59,9 @@ void open_cudnn() {
   static std::once_flag once;
   std::call_once(once, [] {
     static phx::cuda::Library cudnn("cuDNN", {"libcudnn.so.9", "libcudnn.so"});
-    // The frontend asks a shared CUDA runtime for device properties, though ours is linked in.
+    // The frontend asks a shared CUDA runtime for device properties, though ours is linked in. It
+    // opens it by name, and what is open already is found by that (comm/process_environment.cpp).
     static phx::cuda::Library runtime("the CUDA runtime", {"libcudart.so.13", "libcudart.so"});
-    setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.path().c_str(), /*overwrite=*/0);
     fe::cudnn_dlhandle =
         dlopen(cudnn.path().c_str(), RTLD_NOW | RTLD_LOCAL);  // the one just opened
     PHX_CHECK(fe::cudnn_dlhandle != nullptr, "cuDNN: ", cudnn.path(), " cannot be opened again");

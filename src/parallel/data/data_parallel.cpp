@@ -1,5 +1,7 @@
 #include "parallel/data/data_parallel.h"
 
+#include <utility>
+
 namespace phx {
 
 namespace {
@@ -26,10 +28,12 @@ DataParallel::DataParallel(ParameterStore& store, Communicator* ranks,
   }
   if (!sharded()) owned_ = {store.all()};
   gathers_.resize(buckets.size());
+  reduced_.resize(buckets.size());
+  uses_.resize(store.parameters().size());
   if (size() == 1) return;
   for (size_t i = 0; i < store.parameters().size(); ++i) {
     Parameter& parameter = *store.parameters()[i];
-    if (options.overlap_reduce) parameter.on_use_done([this, i](Parameter&) { use_done(i); });
+    parameter.on_use_done([this, i](Parameter&) { use_done(i); });
     if (sharded() && options.overlap_gather)
       parameter.before_use([this, bucket = bucket_of_[i]] { wait_for_bucket(bucket); });
   }
@@ -53,11 +57,39 @@ void DataParallel::begin_step(int64_t micro_batches) {
 }
 
 void DataParallel::use_done(size_t parameter) {
+  const size_t bucket = bucket_of_[parameter];
+  PHX_CHECK(reduced_[bucket] == 0, "a gradient of ", store_.parameters()[parameter]->name(),
+            " came after the ranks had summed its bucket: use ", uses_[parameter] + 1,
+            " of it in a step of ", micro_batches_, " micro-batches",
+            uses_expected_.empty()
+                ? ""
+                : str_cat(", where ", uses_expected_[parameter], " a micro-batch were expected"));
   ++uses_[parameter];
   if (uses_expected_.empty() || uses_[parameter] != uses_expected_[parameter] * micro_batches_)
     return;
-  const size_t bucket = bucket_of_[parameter];
   if (--pending_[bucket] == 0) reduce(bucket);
+}
+
+// Every parameter was used as often as in the first step. More uses than that are found here if
+// the bucket still waited for another parameter.
+void DataParallel::check_uses() const {
+  for (size_t i = 0; i < uses_expected_.size(); ++i)
+    PHX_CHECK(uses_[i] == uses_expected_[i] * micro_batches_, "parameter ",
+              store_.parameters()[i]->name(), " was used ", uses_[i], " times in a step of ",
+              micro_batches_, " micro-batches, but the first step used it ", uses_expected_[i],
+              " times in each; --overlap-grad-reduce needs steps that use their weights alike");
+}
+
+void DataParallel::learn_uses() {
+  std::vector<int64_t> learned;
+  for (size_t i = 0; i < uses_.size(); ++i) {
+    PHX_CHECK(uses_[i] % micro_batches_ == 0, "parameter ", store_.parameters()[i]->name(),
+              " was used ", uses_[i], " times in ", micro_batches_,
+              " micro-batches, so not equally often in each; --overlap-grad-reduce needs that, "
+              "because it must know a weight's last gradient");
+    learned.push_back(uses_[i] / micro_batches_);
+  }
+  uses_expected_ = std::move(learned);
 }
 
 void DataParallel::reduce(size_t bucket) {
@@ -79,13 +111,12 @@ void DataParallel::reduce(size_t bucket) {
 void DataParallel::finish_step() {
   store_.finish_step();
   if (size() == 1) return;
+  check_uses();
   for (size_t i = 0; i < reduced_.size(); ++i)
     if (reduced_[i] == 0) reduce(i);
   Runtime& runtime = store_.gradients().runtime();
   runtime.stream(StreamName::compute).wait(runtime.stream(StreamName::dp).record());
-  if (!options_.overlap_reduce || !uses_expected_.empty()) return;
-  uses_expected_ = uses_;
-  for (int64_t& uses : uses_expected_) uses /= micro_batches_;
+  if (options_.overlap_reduce && uses_expected_.empty()) learn_uses();
 }
 
 void DataParallel::gather_weights() {

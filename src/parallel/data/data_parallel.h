@@ -5,7 +5,9 @@
 //
 // With overlap a bucket is reduced as soon as the last backward of the step has added the last
 // gradient of it. How often a parameter is used in a micro-batch is learned in the first step,
-// which reduces at its end.
+// which reduces at its end; a step that uses it more or less often is an error, and so is, with or
+// without overlap, a gradient that comes when its bucket is already reduced: the ranks would hold
+// different sums from there on.
 #pragma once
 
 #include <vector>
@@ -49,6 +51,8 @@ class DataParallel {
 
  private:
   void use_done(size_t parameter);
+  void check_uses() const;
+  void learn_uses();
   void reduce(size_t bucket);
   void wait_for_bucket(size_t bucket);
 

@@ -7,6 +7,7 @@
 //     (step_graph.h).
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "parallel/pipeline/schedule.h"
@@ -21,5 +22,19 @@ struct ScheduleReport {
 
 // Throws an Error that names the rank and the step.
 ScheduleReport check_schedule(const Schedule& schedule);
+
+// A schedule that has passed the check when it was made: the only kind that the engine takes.
+class CheckedSchedule {
+ public:
+  explicit CheckedSchedule(Schedule schedule)
+      : schedule_(std::move(schedule)), report_(check_schedule(schedule_)) {}
+  const Schedule& operator*() const { return schedule_; }
+  const Schedule* operator->() const { return &schedule_; }
+  const ScheduleReport& report() const { return report_; }
+
+ private:
+  Schedule schedule_;
+  ScheduleReport report_;
+};
 
 }  // namespace phx

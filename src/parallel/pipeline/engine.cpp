@@ -224,8 +224,9 @@ class Engine {
 
 }  // namespace
 
-void run_schedule(const Schedule& schedule, int rank, Stage& stage, const PipelineLinks& links,
-                  LogicalClock* clock) {
+void run_schedule(const CheckedSchedule& checked, int rank, Stage& stage,
+                  const PipelineLinks& links, LogicalClock* clock) {
+  const Schedule& schedule = *checked;
   PHX_CHECK(rank >= 0 && rank < schedule.stages, schedule.name, " schedule: there is no rank ",
             rank, " among ", schedule.stages, " stages");
   PHX_CHECK(clock == nullptr || stage.runtime().kind() != DeviceKind::meta,

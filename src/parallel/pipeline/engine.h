@@ -3,17 +3,16 @@
 // Where communicators are asynchronous (NCCL) each link has a stream of its own, so that messages
 // move while the rank computes:
 //   receive   allocates the buffer, lets the stream wait for the compute stream (which may have
-//   used
-//             that memory until now) and enqueues; the compute step that uses it waits for it.
+//             used that memory until now) and enqueues; the compute step that uses it waits for it.
 //   send      lets the stream wait for the compute stream and enqueues. The tensor is held until
-//   the
-//             second compute step from there (kSendHold), which waits for the send: only then may
-//             other work get its memory.
+//             the second compute step from there (kSendHold), which waits for the send: only then
+//             may other work get its memory.
 // Where they are not (threads, sockets, mpi, meta) a receive happens at its use, but its buffer is
 // allocated, and a sent tensor let go, at the very same places of the program: memory is planned on
 // meta ranks and replayed by ordinal, so it must not depend on who communicates or how fast.
 #pragma once
 
+#include "parallel/pipeline/check.h"
 #include "parallel/pipeline/clock.h"
 #include "parallel/pipeline/links.h"
 #include "parallel/pipeline/schedule.h"
@@ -31,9 +30,9 @@ struct LogicalClock {
   double busy = 0;
 };
 
-// All steps of `rank`. The schedule has passed check_schedule. On return nothing is under way, but
-// on a device the compute stream may still be running.
-void run_schedule(const Schedule& schedule, int rank, Stage& stage, const PipelineLinks& links,
-                  LogicalClock* clock = nullptr);
+// All steps of `rank`. On return nothing is under way, but on a device the compute stream may still
+// be running.
+void run_schedule(const CheckedSchedule& schedule, int rank, Stage& stage,
+                  const PipelineLinks& links, LogicalClock* clock = nullptr);
 
 }  // namespace phx

@@ -148,7 +148,6 @@ Placement placement_of(const Schedule& schedule) {
 }
 
 Results execute(const Schedule& schedule, const StepDurations* durations = nullptr) {
-  check_schedule(schedule);
   const Placement placement = placement_of(schedule);
   Results results;
   results.clocks.resize(schedule.stages);
@@ -164,7 +163,8 @@ Results execute(const Schedule& schedule, const StepDurations* durations = nullp
     ToyStage stage(runtime, placement.ranks[rank]);
     LogicalClock clock;
     if (durations != nullptr) clock.durations = *durations;
-    run_schedule(schedule, rank, stage, groups.links(), durations != nullptr ? &clock : nullptr);
+    run_schedule(CheckedSchedule(schedule), rank, stage, groups.links(),
+                 durations != nullptr ? &clock : nullptr);
 
     const std::lock_guard lock(mutex);
     results.gradients.merge(stage.gradients());
@@ -314,7 +314,8 @@ struct NotedRank {
     NotedCommunicator backward_in("bi", 1, asynchronous, notes);
     NotedCommunicator backward_out("bo", 0, asynchronous, notes);
     stage.begin_step();
-    run_schedule(schedule, 1, stage, {&forward_in, &forward_out, &backward_in, &backward_out});
+    run_schedule(CheckedSchedule(schedule), 1, stage,
+                 {&forward_in, &forward_out, &backward_in, &backward_out});
     return notes;
   }
 
@@ -366,7 +367,8 @@ TEST(PipelineEngine, WhatIsSentIsHeldOverOneComputeStep) {
   std::vector<std::string> notes;
   NotedCommunicator out("fo", 0, /*asynchronous=*/true, notes);
   WatchingStage stage(runtime);
-  run_schedule(forward_only({.stages = 2, .micro_batches = 4}), 0, stage, {.forward_out = &out});
+  const CheckedSchedule schedule(forward_only({.stages = 2, .micro_batches = 4}));
+  run_schedule(schedule, 0, stage, {.forward_out = &out});
   EXPECT_EQ(notes.size(), 4u);
   for (const Tensor& tensor : stage.given) EXPECT_TRUE(tensor.sole_owner());
 }
@@ -396,7 +398,7 @@ TEST(PipelineEngine, MetaRanksAllocateLikeThreads) {
       const PipelineGroups groups(world, {0, 1}, schedule.chunks);
       ToyStage stage(runtime, placement.ranks[world.rank()]);
       runtime.allocator().reset_peak();
-      run_schedule(schedule, world.rank(), stage, groups.links());
+      run_schedule(CheckedSchedule(schedule), world.rank(), stage, groups.links());
       report = runtime.allocator().report();
     };
     run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](World& world) {
@@ -413,10 +415,25 @@ TEST(PipelineEngine, MetaRanksAllocateLikeThreads) {
   }
 }
 
+// Nothing runs a schedule that was not checked: the engine takes CheckedSchedule alone, and one
+// that is broken cannot be made.
+TEST(PipelineEngine, ABrokenScheduleIsRefusedBeforeAnythingRuns) {
+  static_assert(!std::is_convertible_v<Schedule, CheckedSchedule>);
+  Schedule schedule = one_f_one_b({.stages = 2, .micro_batches = 2, .receive_ahead = 0});
+  Runtime runtime;
+  ToyStage stage(runtime, place_layers({.num_layers = 2, .stages = 2}).ranks[0]);
+  std::swap(schedule.ranks[0][0], schedule.ranks[0][2]);  // the second forward, then the first
+  const std::string error =
+      error_of([&] { run_schedule(CheckedSchedule(schedule), 0, stage, {}); });
+  EXPECT_NE(error.find("1F1B schedule, rank 0"), std::string::npos) << error;
+  EXPECT_EQ(stage.peak_alive, 0u) << "no step was taken";
+}
+
 TEST(PipelineEngine, RefusesALinkThatIsNotThere) {
   Runtime runtime;
   ToyStage stage(runtime, place_layers({.num_layers = 2, .stages = 2}).ranks[0]);
-  const Schedule schedule = one_f_one_b({.stages = 2, .micro_batches = 1, .receive_ahead = 0});
+  const CheckedSchedule schedule(
+      one_f_one_b({.stages = 2, .micro_batches = 1, .receive_ahead = 0}));
   EXPECT_EQ(error_of([&] { run_schedule(schedule, 0, stage, {}); }),
             "pipeline: send_forward of micro-batch 0, chunk 0 has no link to go over");
   EXPECT_EQ(error_of([&] { run_schedule(schedule, 2, stage, {}); }),
@@ -432,12 +449,11 @@ class WrongShape : public ToyStage {
 TEST(PipelineEngine, RefusesAResultThatIsNoMessage) {
   Runtime runtime;
   WrongShape stage(runtime, place_layers({.num_layers = 2, .stages = 2}).ranks[0]);
-  EXPECT_EQ(
-      error_of([&] { run_schedule(one_f_one_b({.stages = 2, .micro_batches = 1}), 0, stage, {}); }),
-      "pipeline: receive_backward of micro-batch 0, chunk 0 has no link to come over");
-  EXPECT_EQ(error_of([&] {
-              run_schedule(forward_only({.stages = 2, .micro_batches = 1}), 0, stage, {});
-            }),
+  const CheckedSchedule trains(one_f_one_b({.stages = 2, .micro_batches = 1}));
+  EXPECT_EQ(error_of([&] { run_schedule(trains, 0, stage, {}); }),
+            "pipeline: receive_backward of micro-batch 0, chunk 0 has no link to come over");
+  const CheckedSchedule evaluates(forward_only({.stages = 2, .micro_batches = 1}));
+  EXPECT_EQ(error_of([&] { run_schedule(evaluates, 0, stage, {}); }),
             "pipeline: the stage's forward of micro-batch 0, chunk 0 gave x [3, 5] in f64, but "
             "messages are [3, 7] in f64");
 }
@@ -484,7 +500,7 @@ class TwoTensors : public Stage {
 };
 
 TEST(PipelineEngine, MessagesOfSeveralTensorsArriveByName) {
-  const Schedule schedule = one_f_one_b({.stages = 2, .micro_batches = 3});
+  const CheckedSchedule schedule(one_f_one_b({.stages = 2, .micro_batches = 3}));
   run_thread_ranks(2, {.timeout = std::chrono::seconds(60)}, [&](World& world) {
     Runtime runtime;
     PipelineGroups groups(world, {0, 1}, 1);
@@ -498,7 +514,8 @@ TEST(PipelineEngine, RefusesAClockOnMeta) {
   Runtime runtime({.kind = DeviceKind::meta});
   ToyStage stage(runtime, place_layers({.num_layers = 2}).ranks[0]);
   LogicalClock clock;
-  EXPECT_EQ(error_of([&] { run_schedule(one_stage_schedule(1), 0, stage, {}, &clock); }),
+  const CheckedSchedule schedule(one_stage_schedule(1));
+  EXPECT_EQ(error_of([&] { run_schedule(schedule, 0, stage, {}, &clock); }),
             "pipeline: messages of meta ranks carry nothing, so no clock can run along; simulate() "
             "tells the same");
 }
