@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <sstream>
 
 #include "base/file.h"
@@ -111,6 +112,45 @@ TEST_P(MegatronTorchDist, ExportsAreReadAgain) {
   ASSERT_EQ(after.tensors().size(), before.tensors().size());
   for (const auto& [name, info] : before.tensors())
     EXPECT_EQ(read_numbers(after, name), read_numbers(before, name)) << name;
+}
+
+// Of tensors and of bytes.
+std::set<std::string> keys(const Path& iteration) {
+  const auto metadata = TorchDistMetadata::read(iteration / ".metadata");
+  std::set<std::string> result;
+  for (const auto& [key, unused] : metadata.tensors) result.insert(key);
+  for (const auto& [key, unused] : metadata.objects) result.insert(key);
+  return result;
+}
+
+// With its default strictness Megatron loads a checkpoint that has all keys it asks for, and these
+// are the keys of its own. It does not ask for the three that are left out here.
+TEST_P(MegatronTorchDist, ExportsHaveTheKeysOfMegatronsOwn) {
+  const TempFolder out;
+  const std::string native = out / "native", exported = out / "exported";
+  ASSERT_EQ(run({"convert", "import", "--megatron", folder(), "--native", native}).code, 0);
+  const auto outcome =
+      run({"convert", "export", "--native", native, "--torch-dist", exported, "--optimizer"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Path iteration = checkpoint_path(exported, 3);
+  const auto ours = keys(iteration);
+  int extra_states = 0;
+  for (const std::string& key : keys(folder() / "iter_0000003")) {
+    if (key.starts_with("rerun_state_machine_state/")) continue;  // loaded if it is there
+    if (key.starts_with("optimizer.distributed.")) continue;      // exports are fully reshardable
+    if (key == "common_state/shard_0_1") continue;                // common.pt, as in older versions
+    EXPECT_TRUE(ours.contains(key)) << key;
+    extra_states += key.find("._extra_state/shard_") != key.npos;
+  }
+  EXPECT_EQ(extra_states, GetParam().name == std::string("gpt2_pp2_dp") ? 8 : 4)
+      << "of the four linear layers in each layer";
+  EXPECT_TRUE(std::filesystem::exists(iteration / "common.pt"));
+  const TorchDistCheckpoint checkpoint(iteration);
+  for (const auto& [tensor, info] : checkpoint.tensors()) {
+    if (tensor.starts_with("optimizer.")) continue;
+    for (const char* kind : {"exp_avg.", "exp_avg_sq."})
+      EXPECT_TRUE(checkpoint.tensors().contains(str_cat("optimizer.", kind, tensor))) << tensor;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, MegatronTorchDist, ::testing::ValuesIn(kSaved),
@@ -227,6 +267,36 @@ TEST(MegatronSchedules, AnotherLearningRateIsRefusedByName) {
   const auto forced = run(words(pretrain("gpt2_full", fixture("gpt2_full"), out) +
                                 "--lr 2e-2 --override-opt-param-scheduler"));
   EXPECT_EQ(forced.code, 0) << forced.err;
+}
+
+// The import knows the schedules of Megatron's run, and does not call them unset.
+TEST(MegatronSchedules, AnImportKeepsThem) {
+  const TempFolder out;
+  const std::string native = out / "native";
+  ASSERT_EQ(run({"convert", "import", "--megatron", fixture("gpt2_full"), "--native", native}).code,
+            0);
+  const auto options = parse_json(NativeCheckpoint(checkpoint_path(native, 3)).info("options"));
+  EXPECT_EQ(options.at("lr"), 1e-2);
+  EXPECT_EQ(options.at("min_lr"), 1e-3);
+  EXPECT_EQ(options.at("lr_decay_style"), "cosine");
+  EXPECT_EQ(options.at("lr_warmup_iters"), 1);
+  EXPECT_EQ(options.at("weight_decay"), 0.1);
+  const auto outcome = run(words(pretrain("gpt2_full", native, out) + "--lr 2e-2"));
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("--lr: 0.01 in the checkpoint, 0.02 now"));
+}
+
+// Which GELU is computed does not matter to SwiGLU.
+TEST(MegatronSwiglu, IsNotRefusedOverTheFusionOfGelu) {
+  const TempFolder out;
+  const std::string name = "llama_tp2_dp", native = out / "native";
+  ASSERT_EQ(run({"convert", "import", "--megatron", fixture(name), "--native", native}).code, 0);
+  for (const std::string& load : {native, fixture(name).string()}) {
+    for (const char* flag : {"--bias-gelu-fusion", "--no-bias-gelu-fusion"}) {
+      const auto outcome = run(words(pretrain(name, load, out) + flag));
+      EXPECT_EQ(outcome.code, 0) << load << " " << flag << "\n" << outcome.err;
+    }
+  }
 }
 
 TEST(MegatronSchedules, AnotherLengthIsRefused) {

@@ -45,6 +45,27 @@ TEST(SocketMesh, ASilentConnectionDoesNotHoldUpTheStart) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
 }
 
+TEST(SocketMesh, NobodyCanConnectWhenAllAreThere) {
+  const int port = listen_on(0).port;
+  const auto run = [&](int rank) {
+    TcpStore store({.port = port, .rank = rank, .size = 2, .timeout = 20s});
+    SocketMesh mesh({.launcher = "a test", .rank = rank, .size = 2}, store, 20s, [] {});
+    std::istringstream address(store.get("mesh/address/0"));
+    int mesh_port = 0;
+    address >> mesh_port;
+    store.set(str_cat("connected/", rank), "");
+    store.get(str_cat("connected/", 1 - rank));
+    EXPECT_GT(mesh_port, 0);
+    EXPECT_THAT(try_to_reach({kLoopback}, mesh_port, deadline_in(10s)).why,
+                HasSubstr("Connection refused"));
+    store.set(str_cat("done/", rank), "");
+    store.get(str_cat("done/", 1 - rank));
+  };
+  std::thread zero([&] { run(0); });
+  run(1);
+  zero.join();
+}
+
 // Rank 0 arrives, and goes no further.
 TEST(SocketMesh, ARankThatDoesNotSayWhereItListensIsNamed) {
   const int port = listen_on(0).port;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <numeric>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -35,6 +36,26 @@ class Failing : public SampleSource {
     source_->sample(index, out);
   }
   SampleParts parts() const override { return source_->parts(); }
+  std::optional<int64_t> num_samples() const override { return source_->num_samples(); }
+  std::string description() const override { return source_->description(); }
+
+ private:
+  std::shared_ptr<const SampleSource> source_;
+  int64_t from_;
+};
+
+// Samples that can be read, but not computed with from this one on: their positions are in no
+// table.
+class Displaced : public SampleSource {
+ public:
+  Displaced(std::shared_ptr<const SampleSource> source, int64_t from)
+      : source_(std::move(source)), from_(from) {}
+  void sample(int64_t index, Sample& out) const override {
+    source_->sample(index, out);
+    out.positions.resize(out.tokens.size());
+    std::iota(out.positions.begin(), out.positions.end(), index < from_ ? 0 : 1000);
+  }
+  SampleParts parts() const override { return {.positions = true}; }
   std::optional<int64_t> num_samples() const override { return source_->num_samples(); }
   std::string description() const override { return source_->description(); }
 
@@ -78,6 +99,19 @@ TEST(TrainerFaults, DataThatCannotBeReadSavesTheLastGoodStateFirst) {
   sources.train = std::make_shared<Failing>(sources.train, 30);
   EXPECT_THAT(error_of([&] { run(config, sources); }),
               AllOf(HasSubstr("sample 30 is gone"),
+                    HasSubstr("the last good state is iteration 5, saved in " +
+                              checkpoint_path(folder.path(), 5).string())));
+  expect_state_after(config, folder.path(), 5);
+}
+
+// Any other error of a rank that is alone: the weights are those of the last good iteration.
+TEST(TrainerFaults, AnErrorInTheMiddleOfAStepSavesTheLastGoodStateFirst) {
+  const TempFolder folder;
+  const RunConfig config = saving(folder.path());
+  Sources sources(config);
+  sources.train = std::make_shared<Displaced>(sources.train, 30);
+  EXPECT_THAT(error_of([&] { run(config, sources); }),
+              AllOf(HasSubstr("the table has 24 positions"),
                     HasSubstr("the last good state is iteration 5, saved in " +
                               checkpoint_path(folder.path(), 5).string())));
   expect_state_after(config, folder.path(), 5);
