@@ -1,0 +1,70 @@
+#include "parallel/mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+
+#include "comm/thread_world.h"
+
+namespace phx {
+namespace {
+
+// Sizes of a rank's groups; 1: it has none.
+int size_of(const Communicator* group) { return group == nullptr ? 1 : group->size(); }
+
+TEST(Mesh, OneRankIsNoGroupAtAll) {
+  const Mesh mesh;
+  EXPECT_EQ(mesh.size(), 1);
+  EXPECT_TRUE(mesh.first_stage() && mesh.last_stage());
+  EXPECT_EQ(mesh.world(), nullptr);
+  EXPECT_EQ(mesh.tp(), nullptr);
+  EXPECT_EQ(mesh.dp_cp(), nullptr);
+  EXPECT_EQ(mesh.links().forward_in, nullptr);
+}
+
+TEST(Mesh, RanksOfSamplesAndOfPositionsAreOneGroupButTwoAxes) {
+  std::mutex mutex;
+  std::set<int> data_ranks, group_ranks;
+  run_thread_ranks(8, {}, [&](World& world) {
+    const Mesh mesh(world, {.sizes = {.tp = 2, .cp = 2, .ep = 1, .dp = 2, .pp = 1}});
+    EXPECT_EQ(size_of(mesh.tp()), 2);
+    EXPECT_EQ(size_of(mesh.dp_cp()), 4);
+    const std::scoped_lock lock(mutex);
+    data_ranks.insert(mesh.dp_rank());
+    group_ranks.insert(mesh.dp_cp()->rank());
+  });
+  EXPECT_EQ(data_ranks, (std::set{0, 1})) << "which samples a rank reads";
+  EXPECT_EQ(group_ranks, (std::set{0, 1, 2, 3})) << "which piece of the optimizer it owns";
+}
+
+TEST(Mesh, GradientsOfATiedEmbeddingAreSummedOverTheEndsOfThePipeline) {
+  const ParameterAxes tied{.cut = {Axis::tp}, .partial = {Axis::dp, Axis::cp, Axis::pp}};
+  run_thread_ranks(3, {}, [&](World& world) {
+    const Mesh mesh(world, {.sizes = {.tp = 1, .cp = 1, .ep = 1, .dp = 1, .pp = 3}});
+    const bool end = world.rank() != 1;
+    EXPECT_EQ(size_of(mesh.summed_after(Axis::pp)), end ? 2 : 1);
+    if (!end) return;
+    EXPECT_TRUE(mesh.ownership_of(tied).summed_after.has(Axis::pp));
+    EXPECT_EQ(mesh.ownership_of(tied).speaks, mesh.first_stage());
+  });
+}
+
+TEST(Mesh, AWorldOfAnotherSizeIsRefused) {
+  run_thread_ranks(2, {}, [&](World& world) {
+    try {
+      const Mesh mesh(world, {.sizes = {.tp = 4, .cp = 1, .ep = 1, .dp = 1, .pp = 1}});
+      ADD_FAILURE() << "a mesh of 4 on 2 ranks";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("the mesh has 4 ranks, but there are 2"),
+                std::string::npos);
+    }
+  });
+}
+
+TEST(Mesh, SumsAfterTheBucketsHaveNoGroupAlongDataAxes) {
+  EXPECT_ANY_THROW(Mesh().summed_after(Axis::dp));
+}
+
+}  // namespace
+}  // namespace phx
