@@ -24,11 +24,11 @@
 #include <functional>
 #include <thread>
 
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/loader.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/saver.h"
-#include "nn/parameter_store.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/loader.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/saver.h"
+#include "phalanx/nn/parameter_store.h"
 
 namespace phx {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/autograd.h"
-#include "core/segment.h"
-#include "ops/attention.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/core/segment.h"
+#include "phalanx/ops/attention.h"
 
 using namespace phx;
 

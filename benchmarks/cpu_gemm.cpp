@@ -13,8 +13,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/elementwise.h"
-#include "kernels/matmul.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/kernels/matmul.h"
 
 namespace phx {
 namespace {

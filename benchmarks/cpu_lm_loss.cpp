@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/philox.h"
-#include "core/segment.h"
-#include "kernels/matmul.h"
-#include "ops/lm_loss.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/segment.h"
+#include "phalanx/kernels/matmul.h"
+#include "phalanx/ops/lm_loss.h"
 
 using namespace phx;
 

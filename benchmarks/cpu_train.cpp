@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "train/session.h"
-#include "train/trainer.h"
+#include "phalanx/train/session.h"
+#include "phalanx/train/trainer.h"
 
 using namespace phx;
 

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "data/gpt/index_cache.h"
-#include "data/split_mix.h"
+#include "phalanx/data/gpt/index_cache.h"
+#include "phalanx/data/split_mix.h"
 
 using namespace phx;
 

@@ -13,10 +13,10 @@
 #include <random>
 #include <vector>
 
-#include "base/error.h"
-#include "kernels/attention.h"
-#include "kernels/cuda/attention_own.h"
-#include "kernels/random_fill.h"
+#include "phalanx/base/error.h"
+#include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/cuda/attention_own.h"
+#include "phalanx/kernels/random_fill.h"
 
 using namespace phx;
 using namespace phx::kernels;

@@ -8,10 +8,10 @@
 #include <cstring>
 #include <vector>
 
-#include "core/op_trace.h"
-#include "kernels/attention.h"
-#include "kernels/matmul.h"
-#include "kernels/random_fill.h"
+#include "phalanx/core/op_trace.h"
+#include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/matmul.h"
+#include "phalanx/kernels/random_fill.h"
 
 namespace phx {
 

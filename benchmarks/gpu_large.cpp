@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
-#include "base/format.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/report/memory_table.h"
+#include "phalanx/train/session.h"
 #include "random_tokens.h"
-#include "train/memory_table.h"
-#include "train/session.h"
 
 using namespace phx;
 

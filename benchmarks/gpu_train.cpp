@@ -15,15 +15,15 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "core/op_trace.h"
 #include "gpu_floor.h"
-#include "kernels/gemm_tuning.h"
+#include "phalanx/base/error.h"
+#include "phalanx/core/op_trace.h"
+#include "phalanx/kernels/gemm_tuning.h"
+#include "phalanx/report/memory_table.h"
+#include "phalanx/train/profiler.h"
+#include "phalanx/train/session.h"
+#include "phalanx/train/trainer.h"
 #include "random_tokens.h"
-#include "train/memory_table.h"
-#include "train/profiler.h"
-#include "train/session.h"
-#include "train/trainer.h"
 
 using namespace phx;
 

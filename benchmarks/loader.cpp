@@ -6,9 +6,9 @@
 #include <ctime>
 #include <filesystem>
 
-#include "data/gpt/datasets.h"
-#include "data/indexed/indexed_writer.h"
-#include "data/split_mix.h"
+#include "phalanx/data/gpt/datasets.h"
+#include "phalanx/data/indexed/indexed_writer.h"
+#include "phalanx/data/split_mix.h"
 
 using namespace phx;
 

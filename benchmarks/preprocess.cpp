@@ -2,7 +2,7 @@
 // JSON and writing; with a tokenizer.json it is the whole way.
 //   preprocess [FILE.jsonl [workers [tokenizer.json]]]
 // Without a file it makes one of 512 MB.
-#include "data/preprocess/preprocess.h"
+#include "phalanx/data/preprocess/preprocess.h"
 
 #include <sys/resource.h>
 
@@ -10,9 +10,9 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/file.h"
-#include "data/data_config.h"
-#include "data/story_corpus.h"
+#include "phalanx/base/file.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/data/story_corpus.h"
 
 using namespace phx;
 

@@ -2,8 +2,8 @@
 // card's power.
 #pragma once
 
-#include "core/philox.h"
-#include "data/sample_source.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/data/sample_source.h"
 
 namespace phx {
 

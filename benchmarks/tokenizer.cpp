@@ -11,11 +11,11 @@
 #include <cstring>
 #include <ctime>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "data/tokenizer/bpe_model.h"
-#include "data/tokenizer/hugging_face.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/format.h"
+#include "phalanx/text/tokenizer/bpe_model.h"
+#include "phalanx/text/tokenizer/hugging_face.h"
 
 namespace phx {
 namespace {

@@ -1,5 +1,6 @@
 # base < core < {kernels, comm} < ops < nn < parallel < transformer < models
-# beside them   data: core   optim: parallel   checkpoint: optim   convert: models, checkpoint
+# beside them   text: base   data: text, core   report: core   optim: parallel   checkpoint: optim
+#               convert: models, checkpoint
 # on top        train: all of these   cli: everything
 phx_room(base PLAIN LINK fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json yaml-cpp Threads::Threads)
 phx_room(core DEPENDS base)
@@ -11,19 +12,21 @@ phx_room(nn PLAIN DEPENDS ops)
 phx_room(parallel PLAIN DEPENDS nn)
 phx_room(transformer PLAIN DEPENDS parallel)
 phx_room(models PLAIN DEPENDS transformer)
+phx_room(text PLAIN
+         FAST tokenizer/added_tokens tokenizer/bpe_model tokenizer/bpe_trainer tokenizer/normal_form
+              tokenizer/pre_tokenizer tokenizer/rank_tokenizer tokenizer/regex tokenizer/unicode
+              tokenizer/word_models tokenizer/word_splitter
+         DEPENDS base LINK phx::pcre2 phx::simdjson phx::utf8proc phx::sentencepiece phx::sentencepiece_train)
 phx_room(data PLAIN
          FAST batch_order mock_data numpy_random sample_order
               gpt/blend gpt/gpt_dataset gpt/gpt_index indexed/indexed_dataset indexed/indexed_writer
               preprocess/json_line preprocess/preprocess preprocess/text_input
-              tokenizer/added_tokens tokenizer/bpe_model tokenizer/bpe_trainer tokenizer/normal_form
-              tokenizer/pre_tokenizer tokenizer/rank_tokenizer tokenizer/regex tokenizer/unicode
-              tokenizer/word_models tokenizer/word_splitter
-         DEPENDS core LINK phx::pcre2 phx::simdjson phx::utf8proc phx::sentencepiece
-         phx::sentencepiece_train phx::zstd phx::zlib)
+         DEPENDS text core LINK phx::simdjson phx::zstd phx::zlib)
+phx_room(report PLAIN DEPENDS core)
 phx_room(optim PLAIN DEPENDS parallel)
 phx_room(checkpoint PLAIN FAST copy_box manifest tensor_source torch/strided_copy torch/split_masters DEPENDS optim LINK phx::xxhash phx::zlib)
 phx_room(convert PLAIN DEPENDS models checkpoint)
-phx_room(train PLAIN DEPENDS models optim data checkpoint convert)
+phx_room(train PLAIN DEPENDS models optim data checkpoint convert report)
 phx_room(verify PLAIN DEPENDS train)
 phx_room(plan PLAIN DEPENDS train)
 phx_room(cli PLAIN DEPENDS verify plan)

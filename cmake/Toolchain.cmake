@@ -1,6 +1,9 @@
 # Compiler flags that are the same for every target.
 add_library(phx_flags INTERFACE)
-target_include_directories(phx_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_BINARY_DIR}/generated")
+# Sources say "phalanx/room/name.h", in the tree as where the library is installed.
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}/src" "${PROJECT_BINARY_DIR}/include/phalanx" SYMBOLIC)
+target_include_directories(phx_flags INTERFACE "${PROJECT_BINARY_DIR}/include" "${PROJECT_BINARY_DIR}/generated")
 # -ffp-contract=off: the same source gives the same bits from every compiler; where a fused
 # multiply-add is wanted, the code says std::fma.
 target_compile_options(phx_flags INTERFACE

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "data/gpt/gpt_index.h"
-#include "data/indexed/indexed_dataset.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/gpt/gpt_index.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
 
 namespace {
 

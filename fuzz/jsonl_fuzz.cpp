@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "data/preprocess/json_line.h"
-#include "data/preprocess/text_input.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/preprocess/json_line.h"
+#include "phalanx/data/preprocess/text_input.h"
 
 namespace {
 

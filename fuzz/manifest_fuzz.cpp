@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/error.h"
-#include "checkpoint/manifest.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/manifest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <span>
 
-#include "base/error.h"
-#include "checkpoint/torch/pickle.h"
-#include "checkpoint/torch/pickle_json.h"
-#include "checkpoint/torch/torch_dist_metadata.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/pickle.h"
+#include "phalanx/checkpoint/torch/pickle_json.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/error.h"
-#include "checkpoint/safetensors.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int memory = ::memfd_create("input", MFD_CLOEXEC);

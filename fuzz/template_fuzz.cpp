@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "data/chat/builtins.h"
-#include "data/chat/jinja_template.h"
+#include "phalanx/text/jinja/builtins.h"
+#include "phalanx/text/jinja/jinja_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace phx;

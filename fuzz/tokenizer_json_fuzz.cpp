@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
-#include "data/tokenizer/hugging_face.h"
-#include "data/tokenizer/unicode.h"
+#include "phalanx/base/error.h"
+#include "phalanx/text/tokenizer/hugging_face.h"
+#include "phalanx/text/tokenizer/unicode.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);

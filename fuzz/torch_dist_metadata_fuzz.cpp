@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "base/error.h"
-#include "checkpoint/torch/torch_dist_metadata.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

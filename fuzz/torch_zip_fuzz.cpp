@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "base/error.h"
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

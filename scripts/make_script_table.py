@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes src/data/tokenizer/script_table.cpp: the scripts of Unicode as the pre-tokenizer UnicodeScripts
+"""Writes src/text/tokenizer/script_table.cpp: the scripts of Unicode as the pre-tokenizer UnicodeScripts
 of the Hugging Face tokenizers library sees them, found by asking it where it cuts.
 
-    python3 scripts/make_script_table.py > src/data/tokenizer/script_table.cpp"""
+    python3 scripts/make_script_table.py > src/text/tokenizer/script_table.cpp"""
 import tokenizers
 from tokenizers import pre_tokenizers as p
 

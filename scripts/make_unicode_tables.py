@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/data/tokenizer/unicode_tables.cpp: what the Hugging Face tokenizers library believes
+"""Writes src/text/tokenizer/unicode_tables.cpp: what the Hugging Face tokenizers library believes
 about Unicode. Its parts follow different versions of Unicode (regular expressions 16, lower case 17,
 normal forms 9 and punctuation 8 in tokenizers 0.23), and ids are the same only if ours follow suit.
 
-    python3 scripts/make_unicode_tables.py > src/data/tokenizer/unicode_tables.cpp
+    python3 scripts/make_unicode_tables.py > src/text/tokenizer/unicode_tables.cpp
 
 Needs the PyPI packages tokenizers and unicodedata2 (of Unicode 16 or newer), and a Python of Unicode
 14 (3.11): what that one does not know in lower case is listed."""

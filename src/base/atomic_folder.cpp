@@ -1,10 +1,10 @@
-#include "base/atomic_folder.h"
+#include "phalanx/base/atomic_folder.h"
 
 #include <cerrno>
 #include <vector>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
 
 namespace phx {
 

@@ -2,7 +2,7 @@
 // old files or all of the new ones, even if the machine stops halfway.
 #pragma once
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

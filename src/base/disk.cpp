@@ -1,4 +1,4 @@
-#include "base/disk.h"
+#include "phalanx/base/disk.h"
 
 #include <fcntl.h>
 #include <stdio.h>

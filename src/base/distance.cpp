@@ -1,8 +1,8 @@
-#include "base/distance.h"
+#include "phalanx/base/distance.h"
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/error.h"
-#include "base/mapped_faults.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/mapped_faults.h"
 
 namespace phx {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/disk.h"
+#include "phalanx/base/disk.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "base/format.h"
+#include "phalanx/base/format.h"
 
 #include <fmt/format.h>
 

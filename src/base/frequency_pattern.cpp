@@ -1,11 +1,11 @@
-#include "base/frequency_pattern.h"
+#include "phalanx/base/frequency_pattern.h"
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <utility>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

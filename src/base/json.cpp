@@ -1,9 +1,9 @@
-#include "base/json.h"
+#include "phalanx/base/json.h"
 
 #include <set>
 #include <vector>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

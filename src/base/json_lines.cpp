@@ -1,10 +1,10 @@
-#include "base/json_lines.h"
+#include "phalanx/base/json_lines.h"
 
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
-#include "base/json.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
 
 namespace phx {
 

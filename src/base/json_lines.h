@@ -5,7 +5,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

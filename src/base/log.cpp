@@ -1,4 +1,4 @@
-#include "base/log.h"
+#include "phalanx/base/log.h"
 
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "base/terminal.h"
+#include "phalanx/base/terminal.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "base/mapped_faults.h"
+#include "phalanx/base/mapped_faults.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <mutex>
 #include <utility>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

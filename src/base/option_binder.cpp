@@ -1,4 +1,4 @@
-#include "base/option_binder.h"
+#include "phalanx/base/option_binder.h"
 
 #include <nlohmann/json.hpp>
 

@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/option_traits.h"
-#include "base/option_values.h"
-#include "base/options.h"
+#include "phalanx/base/option_traits.h"
+#include "phalanx/base/option_values.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/error.h"
-#include "base/options.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

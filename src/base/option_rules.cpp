@@ -1,6 +1,6 @@
-#include "base/option_rules.h"
+#include "phalanx/base/option_rules.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 

@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/options.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

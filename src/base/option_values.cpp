@@ -1,4 +1,4 @@
-#include "base/option_values.h"
+#include "phalanx/base/option_values.h"
 
 #include <charconv>
 #include <cmath>

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

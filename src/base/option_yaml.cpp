@@ -6,8 +6,8 @@
 #include <cctype>
 #include <map>
 
-#include "base/error.h"
-#include "base/options.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

@@ -1,10 +1,10 @@
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "base/problem.h"
+#include "phalanx/base/problem.h"
 
 namespace phx {
 
@@ -151,4 +151,4 @@ std::string nearest(const std::string& word, std::span<const std::string> names)
 
 }  // namespace phx
 
-#include "base/option_binder.h"
+#include "phalanx/base/option_binder.h"

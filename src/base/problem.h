@@ -1,4 +1,5 @@
-// What is wrong with options, each thing with its way out: all are collected, none stops the reading.
+// What is wrong with options, each thing with its way out: all are collected, none stops the
+// reading.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "base/terminal.h"
+#include "phalanx/base/terminal.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/format.h"
+#include "phalanx/base/format.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,9 +6,9 @@
 #include <cstring>
 #include <set>
 
-#include "base/atomic_folder.h"
-#include "base/error.h"
-#include "base/log.h"
+#include "phalanx/base/atomic_folder.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
 
 namespace phx {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

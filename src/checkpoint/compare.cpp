@@ -1,12 +1,12 @@
-#include "checkpoint/compare.h"
+#include "phalanx/checkpoint/compare.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "base/distance.h"
-#include "base/error.h"
+#include "phalanx/base/distance.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

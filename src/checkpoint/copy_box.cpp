@@ -1,8 +1,8 @@
-#include "checkpoint/copy_box.h"
+#include "phalanx/checkpoint/copy_box.h"
 
 #include <cstring>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

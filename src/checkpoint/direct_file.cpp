@@ -1,11 +1,11 @@
-#include "checkpoint/direct_file.h"
+#include "phalanx/checkpoint/direct_file.h"
 
 #include <fcntl.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

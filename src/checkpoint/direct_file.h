@@ -10,7 +10,7 @@
 #include <atomic>
 #include <span>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/folder_lock.h"
+#include "phalanx/checkpoint/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,8 +10,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/error.h"
-#include "base/json.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
 
 namespace phx {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "checkpoint/loader.h"
+#include "phalanx/checkpoint/loader.h"
 
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
-#include "base/options.h"
-#include "core/in_parallel.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/options.h"
+#include "phalanx/core/in_parallel.h"
 
 namespace phx {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/parameter_boxes.h"
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/parameter_boxes.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

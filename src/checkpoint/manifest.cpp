@@ -1,4 +1,4 @@
-#include "checkpoint/manifest.h"
+#include "phalanx/checkpoint/manifest.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -7,11 +7,11 @@
 #include <charconv>
 #include <set>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "base/math.h"
-#include "core/shape.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/shape.h"
 
 namespace phx {
 

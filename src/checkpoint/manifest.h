@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

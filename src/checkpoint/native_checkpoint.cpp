@@ -1,13 +1,13 @@
-#include "checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
 
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/shard_reader.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/shard_reader.h"
 
 namespace phx {
 

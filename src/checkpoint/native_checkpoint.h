@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/tensor_source.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/manifest.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

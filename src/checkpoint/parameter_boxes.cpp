@@ -1,10 +1,10 @@
-#include "checkpoint/parameter_boxes.h"
+#include "phalanx/checkpoint/parameter_boxes.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
-#include "base/math.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
-#include "nn/parameter_store.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/nn/parameter_store.h"
 
 namespace phx {
 

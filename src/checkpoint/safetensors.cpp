@@ -1,4 +1,4 @@
-#include "checkpoint/safetensors.h"
+#include "phalanx/checkpoint/safetensors.h"
 
 #include <array>
 #include <cstring>
@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "base/math.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 namespace {

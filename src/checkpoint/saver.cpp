@@ -1,4 +1,4 @@
-#include "checkpoint/saver.h"
+#include "phalanx/checkpoint/saver.h"
 
 #include <algorithm>
 #include <chrono>
@@ -9,13 +9,13 @@
 #include <set>
 #include <thread>
 
-#include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/shard_bytes.h"
-#include "checkpoint/shard_reader.h"
-#include "checkpoint/shard_writer.h"
-#include "checkpoint/staging_ring.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/shard_bytes.h"
+#include "phalanx/checkpoint/shard_reader.h"
+#include "phalanx/checkpoint/shard_writer.h"
+#include "phalanx/checkpoint/staging_ring.h"
 
 namespace phx {
 

@@ -21,10 +21,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/parameter_boxes.h"
-#include "comm/communicator.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/manifest.h"
+#include "phalanx/checkpoint/parameter_boxes.h"
+#include "phalanx/comm/communicator.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "checkpoint/shard_bytes.h"
+#include "phalanx/checkpoint/shard_bytes.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
-#include "checkpoint/stream_copy.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/stream_copy.h"
 
 namespace phx {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/parameter_boxes.h"
+#include "phalanx/checkpoint/parameter_boxes.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/shard_reader.h"
+#include "phalanx/checkpoint/shard_reader.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 #include <cstring>
 #include <memory>
 
-#include "base/error.h"
-#include "base/math.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 

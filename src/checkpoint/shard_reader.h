@@ -4,8 +4,8 @@
 #include <optional>
 #include <span>
 
-#include "base/file.h"
-#include "checkpoint/manifest.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/manifest.h"
 
 namespace phx {
 

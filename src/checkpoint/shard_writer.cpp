@@ -1,9 +1,9 @@
-#include "checkpoint/shard_writer.h"
+#include "phalanx/checkpoint/shard_writer.h"
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "checkpoint/safetensors.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/safetensors.h"
 
 namespace phx {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/direct_file.h"
-#include "checkpoint/manifest.h"
+#include "phalanx/checkpoint/direct_file.h"
+#include "phalanx/checkpoint/manifest.h"
 
 namespace phx {
 

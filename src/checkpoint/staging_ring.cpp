@@ -1,12 +1,12 @@
-#include "checkpoint/staging_ring.h"
+#include "phalanx/checkpoint/staging_ring.h"
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/math.h"
-#include "core/host_region.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/log.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/host_region.h"
 
 namespace phx {
 

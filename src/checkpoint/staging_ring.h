@@ -13,7 +13,7 @@
 #include <mutex>
 #include <span>
 
-#include "core/runtime.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "base/error.h"
-#include "core/shape.h"
+#include "phalanx/base/error.h"
+#include "phalanx/core/shape.h"
 
 namespace phx {
 

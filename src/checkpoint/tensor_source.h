@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/dtype.h"
+#include "phalanx/core/dtype.h"
 
 namespace phx {
 

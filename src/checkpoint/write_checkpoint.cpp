@@ -1,10 +1,10 @@
-#include "checkpoint/write_checkpoint.h"
+#include "phalanx/checkpoint/write_checkpoint.h"
 
 #include <cstdio>
 
-#include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/shard_writer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/shard_writer.h"
 
 namespace phx {
 

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "base/file.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/tensor_source.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/manifest.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

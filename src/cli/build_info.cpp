@@ -1,4 +1,4 @@
-#include "cli/build_info.h"
+#include "phalanx/cli/build_info.h"
 
 #include <elf.h>
 #include <fmt/format.h>
@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "base/math.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 

@@ -1,31 +1,33 @@
 // Dispatch by hand: a subcommand owns its arguments, Megatron's conventions and all, so there is
 // nothing left for an argument library to parse here.
-#include "cli/commands.h"
+#include "phalanx/cli/commands.h"
 
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <vector>
 
-#include "base/options.h"
-#include "cli/build_info.h"
-#include "cli/convert_command.h"
-#include "cli/corpus_command.h"
-#include "cli/exit_codes.h"
-#include "cli/generate_command.h"
-#include "cli/inspect_command.h"
-#include "cli/launch_command.h"
-#include "cli/merge_command.h"
-#include "cli/parse_args.h"
-#include "cli/plan_command.h"
-#include "cli/plot_command.h"
-#include "cli/preprocess_command.h"
-#include "cli/pretrain_command.h"
-#include "cli/pretrain_options.h"
-#include "cli/template_command.h"
-#include "cli/tokenizer_command.h"
-#include "cli/tune_command.h"
-#include "cli/usage_error.h"
-#include "cli/verify_command.h"
+#include "phalanx/base/mapped_faults.h"
+#include "phalanx/base/options.h"
+#include "phalanx/cli/build_info.h"
+#include "phalanx/cli/convert_command.h"
+#include "phalanx/cli/corpus_command.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/generate_command.h"
+#include "phalanx/cli/inspect_command.h"
+#include "phalanx/cli/launch_command.h"
+#include "phalanx/cli/merge_command.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/plan_command.h"
+#include "phalanx/cli/plot_command.h"
+#include "phalanx/cli/preprocess_command.h"
+#include "phalanx/cli/pretrain_command.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/cli/template_command.h"
+#include "phalanx/cli/tokenizer_command.h"
+#include "phalanx/cli/tune_command.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/cli/verify_command.h"
 
 namespace phx {
 namespace {
@@ -60,6 +62,11 @@ std::string without_marks(std::string text) {
   return text;
 }
 
+// A command that has nothing to do with models.
+auto plain(int (*run)(std::span<const std::string> args)) {
+  return [run](std::span<const std::string> args, const Catalogue&) { return run(args); };
+}
+
 }  // namespace
 
 std::span<const Command> commands() {
@@ -70,22 +77,23 @@ std::span<const Command> commands() {
       {"tune", "find the fastest algorithms for a run's products on this GPU", run_tune},
       {"launch", "start the ranks of a run as processes of this machine", run_launch},
       {"verify", "prove a layout against one rank in fp64, on CPUs", run_verify},
-      {"preprocess", "turn text into Megatron's .bin/.idx token files", run_preprocess},
-      {"merge", "join several .bin/.idx pairs to one", run_merge},
-      {"tokenizer", "encode, decode and show a tokenizer, or train one", run_tokenizer},
-      {"corpus", "write the story corpus, as text, tokens or JSON lines", run_corpus},
-      {"plot", "draw the loss curves of metrics files as an SVG", run_plot},
-      {"inspect", "look into token files and checkpoints", run_inspect},
+      {"preprocess", "turn text into Megatron's .bin/.idx token files", plain(run_preprocess)},
+      {"merge", "join several .bin/.idx pairs to one", plain(run_merge)},
+      {"tokenizer", "encode, decode and show a tokenizer, or train one", plain(run_tokenizer)},
+      {"corpus", "write the story corpus, as text, tokens or JSON lines", plain(run_corpus)},
+      {"plot", "draw the loss curves of metrics files as an SVG", plain(run_plot)},
+      {"inspect", "look into token files and checkpoints", plain(run_inspect)},
       {"generate", "sample text from a checkpoint", run_generate},
-      {"convert", "import from, export to, and compare with Hugging Face folders", run_convert},
+      {"convert", "import from, export to, and compare with Hugging Face folders",
+       plain(run_convert)},
       {"template", "show chats as a chat template writes them, and what of them is learned",
-       run_template},
-      {"flags", "print the page that lists every flag (docs/flags.md)", run_flags},
+       plain(run_template)},
+      {"flags", "print the page that lists every flag (docs/flags.md)", plain(run_flags)},
   };
   return list;
 }
 
-int run_phalanx(std::span<const std::string> args) {
+int run_phalanx(std::span<const std::string> args, const Catalogue& catalogue) {
   if (args.empty()) {
     print_usage(std::cerr);
     return kExitUsage;
@@ -106,7 +114,7 @@ int run_phalanx(std::span<const std::string> args) {
     names.push_back(command.name);
     if (name != command.name) continue;
     try {
-      return command.run(args.subspan(1));
+      return command.run(args.subspan(1), catalogue);
     } catch (const UsageError& error) {
       std::cerr << "error: " << without_marks(error.what()) << "\n";
       return kExitUsage;
@@ -119,6 +127,12 @@ int run_phalanx(std::span<const std::string> args) {
   std::cerr << "error: " << name << " is no command of phalanx\n  hint: "
             << (near.empty() ? "phalanx --help lists them" : "did you mean " + near + "?") << "\n";
   return kExitUsage;
+}
+
+int main(int argc, char** argv, const Catalogue& catalogue) {
+  handle_mapped_faults(OnMappedFault::end_program);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
+  return run_phalanx(std::vector<std::string>(argv + 1, argv + argc), catalogue);
 }
 
 }  // namespace phx

@@ -1,20 +1,28 @@
 // The subcommands of `phalanx`.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
+
+#include "phalanx/models/catalogue.h"
 
 namespace phx {
 
 struct Command {
   const char* name;
   const char* summary;
-  int (*run)(std::span<const std::string> args);  // args after the command's name
+  // args after the command's name
+  std::function<int(std::span<const std::string> args, const Catalogue& catalogue)> run;
 };
 
 std::span<const Command> commands();
 
 // Runs what the arguments after the program's name ask for; prints errors; returns an exit code.
-int run_phalanx(std::span<const std::string> args);
+int run_phalanx(std::span<const std::string> args,
+                const Catalogue& catalogue = standard_catalogue());
+
+// The program, with the models of a catalogue: what a program of one's own calls.
+int main(int argc, char** argv, const Catalogue& catalogue = standard_catalogue());
 
 }  // namespace phx

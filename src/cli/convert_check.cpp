@@ -1,4 +1,4 @@
-#include "cli/convert_check.h"
+#include "phalanx/cli/convert_check.h"
 
 #include <fmt/format.h>
 
@@ -7,24 +7,24 @@
 #include <functional>
 #include <iostream>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/compare.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/safetensors.h"
-#include "cli/exit_codes.h"
-#include "cli/open_model.h"
-#include "cli/parse_args.h"
-#include "cli/pretrain_options.h"
-#include "cli/train_main.h"
-#include "cli/usage_error.h"
-#include "comm/process_environment.h"
-#include "convert/hf_model.h"
-#include "convert/logits.h"
-#include "convert/megatron_model.h"
-#include "convert/renamed_source.h"
-#include "convert/widened_source.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/compare.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/safetensors.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/open_model.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/cli/train_main.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/comm/process_environment.h"
+#include "phalanx/convert/hf_model.h"
+#include "phalanx/convert/logits.h"
+#include "phalanx/convert/megatron_model.h"
+#include "phalanx/convert/renamed_source.h"
+#include "phalanx/convert/widened_source.h"
 
 namespace phx {
 namespace {

@@ -1,23 +1,23 @@
-#include "cli/convert_command.h"
+#include "phalanx/cli/convert_command.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iostream>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/write_checkpoint.h"
-#include "cli/convert_check.h"
-#include "cli/convert_megatron.h"
-#include "cli/convert_target.h"
-#include "cli/exit_codes.h"
-#include "cli/open_model.h"
-#include "cli/parse_args.h"
-#include "cli/usage_error.h"
-#include "convert/hf_model.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/write_checkpoint.h"
+#include "phalanx/cli/convert_check.h"
+#include "phalanx/cli/convert_megatron.h"
+#include "phalanx/cli/convert_target.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/open_model.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/convert/hf_model.h"
 
 namespace phx {
 namespace {

@@ -1,23 +1,23 @@
-#include "cli/convert_megatron.h"
+#include "phalanx/cli/convert_megatron.h"
 
 #include <fmt/format.h>
 
 #include <iostream>
 
-#include "base/atomic_folder.h"
-#include "base/error.h"
-#include "base/json.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/torch/joined_masters.h"
-#include "checkpoint/torch/torch_dist_writer.h"
-#include "checkpoint/write_checkpoint.h"
-#include "cli/convert_target.h"
-#include "cli/exit_codes.h"
-#include "cli/parse_args.h"
-#include "cli/pretrain_options.h"
-#include "convert/megatron_model.h"
-#include "train/megatron_state.h"
+#include "phalanx/base/atomic_folder.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/torch/joined_masters.h"
+#include "phalanx/checkpoint/torch/torch_dist_writer.h"
+#include "phalanx/checkpoint/write_checkpoint.h"
+#include "phalanx/cli/convert_target.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/convert/megatron_model.h"
+#include "phalanx/train/megatron_state.h"
 
 namespace phx {
 namespace {

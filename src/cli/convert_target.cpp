@@ -1,6 +1,6 @@
-#include "cli/convert_target.h"
+#include "phalanx/cli/convert_target.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -1,7 +1,7 @@
 // Where a conversion may write: never into the checkpoints of a run, whose newest it would replace.
 #pragma once
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

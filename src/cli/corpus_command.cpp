@@ -1,17 +1,17 @@
-#include "cli/corpus_command.h"
+#include "phalanx/cli/corpus_command.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "cli/parse_args.h"
-#include "data/byte_tokenizer.h"
-#include "data/story_corpus.h"
-#include "data/token_file.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/data/story_corpus.h"
+#include "phalanx/data/token_file.h"
+#include "phalanx/text/byte_tokenizer.h"
 
 namespace phx {
 namespace {

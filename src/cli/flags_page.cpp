@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <map>
 
-#include "base/error.h"
-#include "cli/not_in_this_build.h"
-#include "cli/pretrain_options.h"
+#include "phalanx/base/error.h"
+#include "phalanx/cli/not_in_this_build.h"
+#include "phalanx/cli/pretrain_options.h"
 
 namespace phx {
 namespace {

@@ -1,21 +1,21 @@
-#include "cli/generate_command.h"
+#include "phalanx/cli/generate_command.h"
 
 #include <fmt/format.h>
 
 #include <iostream>
 
-#include "base/error.h"
-#include "checkpoint/loader.h"
-#include "cli/exit_codes.h"
-#include "cli/open_model.h"
-#include "cli/parse_args.h"
-#include "cli/train_main.h"
-#include "cli/usage_error.h"
-#include "comm/process_environment.h"
-#include "data/story_corpus.h"
-#include "data/tokenizer.h"
-#include "models/generate.h"
-#include "train/session.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/loader.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/open_model.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/train_main.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/comm/process_environment.h"
+#include "phalanx/data/story_corpus.h"
+#include "phalanx/models/generate.h"
+#include "phalanx/text/tokenizer.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 
@@ -60,9 +60,9 @@ struct GenerateOptions {
 
 // The model of a checkpoint, with its weights, for `length` positions.
 struct LoadedModel {
-  LoadedModel(const TensorSource& source, const PretrainOptions& options, Device device,
-              int64_t length)
-      : model(default_model()(options.model)),
+  LoadedModel(const ModelFamily& family, const TensorSource& source, const PretrainOptions& options,
+              Device device, int64_t length)
+      : model(family(options.model)),
         store(*model, device,
               {.dtype = model_dtype(options.train.precision()),
                .gradients = false,
@@ -169,7 +169,7 @@ void check_positions(const TransformerConfig& model, const GenerateOptions& opti
 
 }  // namespace
 
-int run_generate(std::span<const std::string> args) {
+int run_generate(std::span<const std::string> args, const Catalogue& catalogue) {
   GenerateOptions options;
   OptionSet set;
   set.add("Generate", options);
@@ -192,7 +192,10 @@ int run_generate(std::span<const std::string> args) {
   run.threads = options.threads;
   run.device = options.device;
   Runtime runtime(runtime_options(run));
-  LoadedModel loaded(*opened.tensors, trained, runtime.device(), length);
+  LoadedModel loaded(catalogue.model(trained.choice.model), *opened.tensors, trained,
+                     runtime.device(), length);
+  PHX_CHECK(loaded.model->generator() != nullptr, "--model ", trained.choice.model,
+            " cannot continue a text");
   print_text(options, loaded, *tokenizer, prompt);
   return kExitDone;
 }

@@ -4,8 +4,11 @@
 #include <span>
 #include <string>
 
+#include "phalanx/models/catalogue.h"
+
 namespace phx {
 
-int run_generate(std::span<const std::string> args);  // returns an exit code
+int run_generate(std::span<const std::string> args,
+                 const Catalogue& catalogue = standard_catalogue());  // returns an exit code
 
 }  // namespace phx

@@ -1,4 +1,4 @@
-#include "cli/inspect_checkpoint.h"
+#include "phalanx/cli/inspect_checkpoint.h"
 
 #include <fmt/format.h>
 
@@ -6,16 +6,16 @@
 #include <optional>
 #include <vector>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "base/options.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/compare.h"
-#include "checkpoint/native_checkpoint.h"
-#include "cli/exit_codes.h"
-#include "cli/parse_args.h"
-#include "cli/usage_error.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/options.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/compare.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/usage_error.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "cli/inspect_command.h"
+#include "phalanx/cli/inspect_command.h"
 
 #include <iostream>
 
-#include "cli/exit_codes.h"
-#include "cli/inspect_checkpoint.h"
-#include "cli/inspect_data.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/inspect_checkpoint.h"
+#include "phalanx/cli/inspect_data.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/inspect_data.h"
+#include "phalanx/cli/inspect_data.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,17 +9,17 @@
 #include <numeric>
 #include <thread>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "cli/exit_codes.h"
-#include "cli/parse_args.h"
-#include "cli/usage_error.h"
-#include "data/chat/sft_sources.h"
-#include "data/data_config.h"
-#include "data/gpt/datasets.h"
-#include "data/indexed/indexed_dataset.h"
-#include "data/tokenizer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/data/chat/sft_sources.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/data/gpt/datasets.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
+#include "phalanx/text/tokenizer.h"
 
 namespace phx {
 namespace {
@@ -66,7 +66,7 @@ struct InspectFlags {
           "keep documents apart where they were joined");
     field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
     field("threads", threads, "CPU threads that tokenize chats; 0 is one a core", InRange{0, 4096});
-    data.each_tokenizer_field(field);
+    data.TokenizerConfig::each(field);
     sft.each(field);
   }
 

@@ -1,4 +1,4 @@
-#include "cli/launch_command.h"
+#include "phalanx/cli/launch_command.h"
 
 #include <fmt/format.h>
 
@@ -8,16 +8,16 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/error.h"
-#include "cli/commands.h"
-#include "cli/exit_codes.h"
-#include "cli/parse_args.h"
-#include "cli/pretrain_command.h"
-#include "cli/usage_error.h"
-#include "comm/job_key.h"
-#include "comm/local_ranks.h"
-#include "comm/machine_limits.h"
-#include "comm/network.h"
+#include "phalanx/base/error.h"
+#include "phalanx/cli/commands.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/pretrain_command.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/comm/job_key.h"
+#include "phalanx/comm/local_ranks.h"
+#include "phalanx/comm/machine_limits.h"
+#include "phalanx/comm/network.h"
 
 namespace phx {
 namespace {
@@ -98,11 +98,13 @@ void check_room(const OptionSet& options, Problems& problems) {
 }
 
 // What the command has to say before it runs is said once, not by every rank.
-std::optional<int> answer_once(std::span<const std::string> command, int64_t world) {
-  if (command[0] == "pretrain") return answer_pretrain(command.subspan(1), world);
+std::optional<int> answer_once(std::span<const std::string> command, int64_t world,
+                               const Catalogue& catalogue) {
+  if (command[0] == "pretrain") return answer_pretrain(command.subspan(1), world, catalogue);
   const bool known = std::any_of(commands().begin(), commands().end(),
                                  [&](const Command& c) { return command[0] == c.name; });
-  if (!known && !command[0].starts_with("-")) return run_phalanx(command);  // names the nearest
+  if (!known && !command[0].starts_with("-"))
+    return run_phalanx(command, catalogue);  // names the nearest
   return std::nullopt;
 }
 
@@ -127,7 +129,7 @@ void print_line(int rank, OutputKind kind, std::string_view line) {
 
 }  // namespace
 
-int run_launch(std::span<const std::string> args) {
+int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
   LaunchOptions options;
   OptionSet set;
   set.add("Launch", options);
@@ -157,7 +159,7 @@ int run_launch(std::span<const std::string> args) {
         "launch: no command to start\n  hint: phalanx launch --nproc 4 pretrain --config "
         "recipe.yaml");
   const int64_t world = options.nnodes * options.nproc;
-  if (const auto exit_code = answer_once(command, world)) return *exit_code;
+  if (const auto exit_code = answer_once(command, world, catalogue)) return *exit_code;
   make_room_for_files(world);
 
   LocalRanks ranks{.command = {std::filesystem::read_symlink("/proc/self/exe").string()},

@@ -1,4 +1,4 @@
-#include "cli/megatron_catalogue.h"
+#include "phalanx/cli/megatron_catalogue.h"
 
 #include <sstream>
 

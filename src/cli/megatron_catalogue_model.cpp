@@ -1,5 +1,5 @@
 // Architectures: what every model here does anyway, and the models that are not in this build.
-#include "cli/megatron_catalogue.h"
+#include "phalanx/cli/megatron_catalogue.h"
 
 namespace phx {
 

@@ -1,6 +1,6 @@
 // Parallelism and communication. What only tunes the traffic between ranks changes nothing and is
 // taken; kinds of parallelism that are not here are refused.
-#include "cli/megatron_catalogue.h"
+#include "phalanx/cli/megatron_catalogue.h"
 
 namespace phx {
 

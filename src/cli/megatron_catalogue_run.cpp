@@ -1,5 +1,5 @@
 // The rest of a run: batches, numbers, optimizers, memory, data, checkpoints, logs.
-#include "cli/megatron_catalogue.h"
+#include "phalanx/cli/megatron_catalogue.h"
 
 namespace phx {
 

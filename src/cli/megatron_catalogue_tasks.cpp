@@ -1,6 +1,6 @@
 // Other tasks that share Megatron's parser: BERT and T5, retrieval, vision, reinforcement learning,
 // distillation, serving. Switches that turn a part of them off ask for what holds anyway.
-#include "cli/megatron_catalogue.h"
+#include "phalanx/cli/megatron_catalogue.h"
 
 namespace phx {
 namespace {

@@ -1,17 +1,17 @@
-#include "cli/merge_command.h"
+#include "phalanx/cli/merge_command.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "cli/exit_codes.h"
-#include "cli/parse_args.h"
-#include "cli/usage_error.h"
-#include "data/indexed/indexed_dataset.h"
-#include "data/indexed/indexed_writer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/format.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
+#include "phalanx/data/indexed/indexed_writer.h"
 
 namespace phx {
 namespace {

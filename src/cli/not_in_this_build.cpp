@@ -1,6 +1,6 @@
-#include "cli/not_in_this_build.h"
+#include "phalanx/cli/not_in_this_build.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "base/options.h"
-#include "cli/pretrain_options.h"
+#include "phalanx/base/options.h"
+#include "phalanx/cli/pretrain_options.h"
 
 namespace phx {
 

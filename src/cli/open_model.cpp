@@ -1,10 +1,10 @@
-#include "cli/open_model.h"
+#include "phalanx/cli/open_model.h"
 
 #include <iostream>
 
-#include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/native_checkpoint.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
 
 namespace phx {
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/tensor_source.h"
-#include "cli/pretrain_options.h"
-#include "convert/hf_model.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/convert/hf_model.h"
 
 namespace phx {
 

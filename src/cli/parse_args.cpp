@@ -1,9 +1,9 @@
-#include "cli/parse_args.h"
+#include "phalanx/cli/parse_args.h"
 
 #include <iostream>
 
-#include "base/error.h"
-#include "cli/exit_codes.h"
+#include "phalanx/base/error.h"
+#include "phalanx/cli/exit_codes.h"
 
 namespace phx {
 

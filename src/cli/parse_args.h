@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 

@@ -1,22 +1,22 @@
-#include "cli/plan_command.h"
+#include "phalanx/cli/plan_command.h"
 
 #include <fmt/format.h>
 
 #include <iostream>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "base/terminal.h"
-#include "cli/exit_codes.h"
-#include "cli/pretrain_options.h"
-#include "cli/run_args.h"
-#include "cli/train_main.h"
-#include "cli/usage_error.h"
-#include "data/tokenizer.h"
-#include "plan/advice.h"
-#include "plan/memory_svg.h"
-#include "plan/report.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/terminal.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/cli/run_args.h"
+#include "phalanx/cli/train_main.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/plan/advice.h"
+#include "phalanx/plan/memory_svg.h"
+#include "phalanx/plan/report.h"
+#include "phalanx/text/tokenizer.h"
 
 namespace phx {
 
@@ -187,7 +187,7 @@ int plan_and_print(const RunConfig& config, int world, const PlanFlags& flags) {
 
 }  // namespace
 
-int run_plan(std::span<const std::string> args) {
+int run_plan(std::span<const std::string> args, const Catalogue& catalogue) {
   PlanFlags flags;
   OptionSet own;
   own.add("Plan", flags);
@@ -197,7 +197,7 @@ int run_plan(std::span<const std::string> args) {
     return kExitDone;
   }
   Problems problems = own.parse(split.own).problems;
-  ParseResult run = parse_run(split.pretrain, flags.world_size);
+  ParseResult run = parse_run(split.pretrain, flags.world_size, catalogue);
   problems.insert(problems.end(), run.report.problems.begin(), run.report.problems.end());
   if (!problems.empty()) {
     std::cerr << format_problems(problems);

@@ -1,4 +1,4 @@
-#include "cli/plot_command.h"
+#include "phalanx/cli/plot_command.h"
 
 #include <fmt/format.h>
 
@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "cli/parse_args.h"
-#include "train/loss_curve_svg.h"
-#include "train/metrics.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/report/loss_curve_svg.h"
+#include "phalanx/report/metrics.h"
 
 namespace phx {
 namespace {

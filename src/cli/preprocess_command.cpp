@@ -1,4 +1,4 @@
-#include "cli/preprocess_command.h"
+#include "phalanx/cli/preprocess_command.h"
 
 #include <fmt/format.h>
 
@@ -6,18 +6,18 @@
 #include <chrono>
 #include <thread>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/terminal.h"
-#include "cli/exit_codes.h"
-#include "cli/parse_args.h"
-#include "data/data_config.h"
-#include "data/preprocess/preprocess.h"
-#include "data/preprocess/text_input.h"
-#include "data/tokenizer.h"
-#include "train/stop_signals.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/log.h"
+#include "phalanx/base/terminal.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/data/preprocess/preprocess.h"
+#include "phalanx/data/preprocess/text_input.h"
+#include "phalanx/text/tokenizer.h"
+#include "phalanx/train/stop_signals.h"
 
 namespace phx {
 namespace {
@@ -53,7 +53,7 @@ struct PreprocessFlags {
           "keep the order of the lines whatever --partitions is");
     field("on-error", on_error, "what to do about a line that is no JSON or lacks a key");
     field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
-    data.each_tokenizer_field(field);
+    data.TokenizerConfig::each(field);
   }
 };
 

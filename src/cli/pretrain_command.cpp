@@ -1,15 +1,15 @@
-#include "cli/pretrain_command.h"
+#include "phalanx/cli/pretrain_command.h"
 
 #include <iostream>
 #include <optional>
 
-#include "base/error.h"
-#include "cli/exit_codes.h"
-#include "cli/not_in_this_build.h"
-#include "cli/open_model.h"
-#include "cli/pretrain_options.h"
-#include "cli/train_main.h"
-#include "data/tokenizer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/not_in_this_build.h"
+#include "phalanx/cli/open_model.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/cli/train_main.h"
+#include "phalanx/text/tokenizer.h"
 
 namespace phx {
 namespace {
@@ -53,14 +53,16 @@ std::optional<int> answer(const ParseResult& result) {
 
 }  // namespace
 
-std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world) {
-  return answer(parse_pretrain(args, world));
+std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world,
+                                   const Catalogue& catalogue) {
+  return answer(parse_pretrain(args, world, RanksFrom::launcher, catalogue));
 }
 
-int run_pretrain(std::span<const std::string> args) {
+int run_pretrain(std::span<const std::string> args, const Catalogue& catalogue) {
   const std::optional<LaunchEnvironment> launch = launch_environment();
   const ParseResult result =
-      parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt);
+      parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt,
+                     RanksFrom::launcher, catalogue);
   if (const auto exit_code = answer(result)) return *exit_code;
   std::cout << format_implied(result.report);
   check_taken_tokenizer(args, result.options);

@@ -6,12 +6,16 @@
 #include <span>
 #include <string>
 
+#include "phalanx/models/catalogue.h"
+
 namespace phx {
 
-int run_pretrain(std::span<const std::string> args);
+int run_pretrain(std::span<const std::string> args,
+                 const Catalogue& catalogue = standard_catalogue());
 
 // What a launcher can say once instead of all its `world` ranks: help, wrong usage, --check-args.
 // Prints it and returns the exit code; nothing if the ranks should start.
-std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world);
+std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world,
+                                   const Catalogue& catalogue);
 
 }  // namespace phx

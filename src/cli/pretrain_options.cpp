@@ -1,18 +1,18 @@
-#include "cli/pretrain_options.h"
+#include "phalanx/cli/pretrain_options.h"
 
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/option_rules.h"
-#include "cli/megatron_catalogue.h"
-#include "convert/hf_model.h"
-#include "data/byte_tokenizer.h"
-#include "data/tokenizer.h"
-#include "train/batch_schedule.h"
-#include "train/layout.h"
-#include "train/run_state.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/option_rules.h"
+#include "phalanx/cli/megatron_catalogue.h"
+#include "phalanx/convert/hf_model.h"
+#include "phalanx/text/byte_tokenizer.h"
+#include "phalanx/text/tokenizer.h"
+#include "phalanx/train/batch_schedule.h"
+#include "phalanx/train/layout.h"
+#include "phalanx/train/run_state.h"
 
 namespace phx {
 namespace {
@@ -376,10 +376,22 @@ void check_profile_ranks(const OptionSet& set, const TrainConfig& train, int64_t
           str_cat("0 to ", world - 1, " are possible"));
 }
 
+void choose_model(const Catalogue& catalogue, ParseResult& result) {
+  const std::string& name = result.options.choice.model;
+  if (const ModelFamily* family = catalogue.find(name)) {
+    result.options.family = *family;
+  } else {
+    add(result.report.problems, "model",
+        str_cat("--model ", name, " is not in the catalogue of this program"),
+        "it has " + catalogue.names());
+  }
+}
+
 }  // namespace
 
 OptionSet pretrain_option_set(PretrainOptions& options) {
   OptionSet set;
+  set.add("Model", options.choice);
   set.add("Model", options.model);
   set.add("Ranks", options.parallel);
   set.add("Run", options.train);
@@ -401,7 +413,7 @@ std::vector<Rule> pretrain_rules() {
 }
 
 ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world,
-                           RanksFrom ranks_from) {
+                           RanksFrom ranks_from, const Catalogue& catalogue) {
   ParseResult result;
   OptionSet set = pretrain_option_set(result.options);
   ParseReport before;
@@ -412,6 +424,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
                                 before.problems.end());
   if (taken.over_flags) set.load_json(taken.values, result.report);
   set.check(pretrain_rules(), result.report);
+  choose_model(catalogue, result);
   drop_sequence_parallel(result.options.parallel, result.report);
   take_default_tokenizer(set, result.options.data);
   note_idle(set, result.options, result.report);

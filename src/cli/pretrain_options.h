@@ -6,17 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "base/options.h"
-#include "data/chat/sft_config.h"
-#include "data/data_config.h"
-#include "optim/optimizer_config.h"
-#include "parallel/parallel_config.h"
-#include "train/train_config.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/base/options.h"
+#include "phalanx/data/chat/sft_config.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/models/catalogue.h"
+#include "phalanx/optim/optimizer_config.h"
+#include "phalanx/parallel/parallel_config.h"
+#include "phalanx/train/train_config.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 
 struct PretrainOptions {
+  ModelChoice choice;
+  ModelFamily family = default_model();  // that the choice means; not kept beside a run
   TransformerConfig model;
   ParallelConfig parallel;
   TrainConfig train;
@@ -42,7 +45,8 @@ struct ParseResult {
 enum class RanksFrom { launcher, command };  // who gave `world`
 ParseResult parse_pretrain(std::span<const std::string> args,
                            std::optional<int64_t> world = std::nullopt,
-                           RanksFrom ranks_from = RanksFrom::launcher);
+                           RanksFrom ranks_from = RanksFrom::launcher,
+                           const Catalogue& catalogue = standard_catalogue());
 
 // The registry over the given configs, Megatron's catalogue included; `options` must outlive it.
 OptionSet pretrain_option_set(PretrainOptions& options);

@@ -1,9 +1,9 @@
-#include "cli/run_args.h"
+#include "phalanx/cli/run_args.h"
 
 #include <algorithm>
 #include <sstream>
 
-#include "convert/hf_model.h"
+#include "phalanx/convert/hf_model.h"
 
 namespace phx {
 
@@ -22,10 +22,11 @@ SplitArgs split_args(const OptionSet& own, std::span<const std::string> args) {
   return split;
 }
 
-ParseResult parse_run(std::vector<std::string> args, std::optional<int64_t> world) {
+ParseResult parse_run(std::vector<std::string> args, std::optional<int64_t> world,
+                      const Catalogue& catalogue) {
   const std::vector<std::vector<std::string>> left_out = {
       {"--lr", "1e-4"}, {"--train-iters", "1"}, {"--data-path", ""}};
-  const ParseResult first = parse_pretrain(args, world, RanksFrom::command);
+  const ParseResult first = parse_pretrain(args, world, RanksFrom::command, catalogue);
   for (const auto& flag : left_out) {
     const bool missing = std::ranges::any_of(first.report.problems, [&](const Problem& problem) {
       return problem.flag == flag[0] && problem.text.find("is required") != std::string::npos;
@@ -36,7 +37,7 @@ ParseResult parse_run(std::vector<std::string> args, std::optional<int64_t> worl
     else
       args.insert(args.end(), flag.begin(), flag.end());
   }
-  return parse_pretrain(args, world, RanksFrom::command);
+  return parse_pretrain(args, world, RanksFrom::command, catalogue);
 }
 
 namespace {

@@ -1,16 +1,16 @@
-#include "cli/run_settings.h"
+#include "phalanx/cli/run_settings.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "base/options.h"
-#include "cli/build_info.h"
-#include "cli/train_main.h"
-#include "train/data_fingerprint.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/options.h"
+#include "phalanx/cli/build_info.h"
+#include "phalanx/cli/train_main.h"
+#include "phalanx/train/data_fingerprint.h"
 
 namespace phx {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "cli/pretrain_options.h"
-#include "comm/settings.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/comm/settings.h"
 
 namespace phx {
 

@@ -1,16 +1,16 @@
-#include "cli/template_command.h"
+#include "phalanx/cli/template_command.h"
 
 #include <time.h>
 
 #include <iostream>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/terminal.h"
-#include "cli/parse_args.h"
-#include "data/chat/builtins.h"
-#include "data/chat/chat_template.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/terminal.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/text/chat/chat_template.h"
+#include "phalanx/text/jinja/builtins.h"
 
 namespace phx {
 namespace {

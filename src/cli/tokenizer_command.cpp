@@ -1,20 +1,20 @@
-#include "cli/tokenizer_command.h"
+#include "phalanx/cli/tokenizer_command.h"
 
 #include <fmt/format.h>
 
 #include <iostream>
 #include <iterator>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "cli/exit_codes.h"
-#include "cli/parse_args.h"
-#include "cli/usage_error.h"
-#include "data/data_config.h"
-#include "data/tokenizer.h"
-#include "data/tokenizer/bpe_trainer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/parse_args.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/text/tokenizer.h"
+#include "phalanx/text/tokenizer/bpe_trainer.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/train_main.h"
+#include "phalanx/cli/train_main.h"
 
 #include <climits>
 #include <cmath>
@@ -7,22 +7,22 @@
 #include <iostream>
 #include <thread>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "base/mapped_faults.h"
-#include "checkpoint/folder_lock.h"
-#include "cli/exit_codes.h"
-#include "cli/run_settings.h"
-#include "cli/usage_error.h"
-#include "comm/machine_limits.h"
-#include "comm/process_environment.h"
-#include "comm/thread_world.h"
-#include "comm/world.h"
-#include "kernels/attention_dropout.h"
-#include "train/num_parameters.h"
-#include "train/save_folder.h"
-#include "train/trainer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/log.h"
+#include "phalanx/base/mapped_faults.h"
+#include "phalanx/checkpoint/folder_lock.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/run_settings.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/comm/machine_limits.h"
+#include "phalanx/comm/process_environment.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/comm/world.h"
+#include "phalanx/kernels/attention_dropout.h"
+#include "phalanx/train/num_parameters.h"
+#include "phalanx/train/save_folder.h"
+#include "phalanx/train/trainer.h"
 
 namespace phx {
 
@@ -59,7 +59,8 @@ PretrainOptions options_to_keep(PretrainOptions options) {
 }  // namespace
 
 RunConfig run_config(const PretrainOptions& options) {
-  return {.model = options.model,
+  return {.family = options.family,
+          .model = options.model,
           .parallel = options.parallel,
           .optim = options.optim,
           .train = options.train,
@@ -126,7 +127,7 @@ namespace {
 // What all ranks hold at the least: weights and gradients of every copy of the model, and AdamW's
 // two moments, once if they are sharded.
 int64_t least_bytes(const PretrainOptions& options, int world) {
-  const auto parameters = double(num_parameters(default_model(), options.model));
+  const auto parameters = double(num_parameters(options.family, options.model));
   const auto copies = double(std::max<int64_t>(1, world / model_ranks(options.parallel)));
   const auto weight = double(size_of(model_dtype(options.train.precision())));
   const double sharded = options.parallel.use_distributed_optimizer ? 1 : copies;

@@ -3,10 +3,10 @@
 
 #include <optional>
 
-#include "cli/pretrain_options.h"
-#include "comm/launch_environment.h"
-#include "core/runtime.h"
-#include "train/session.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/core/runtime.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 

@@ -1,17 +1,17 @@
-#include "cli/tune_command.h"
+#include "phalanx/cli/tune_command.h"
 
 #include <fmt/format.h>
 
 #include <iostream>
 
-#include "base/error.h"
-#include "cli/exit_codes.h"
-#include "cli/run_args.h"
-#include "cli/train_main.h"
-#include "cli/usage_error.h"
-#include "comm/process_environment.h"
-#include "kernels/gemm_tuning.h"
-#include "train/session.h"
+#include "phalanx/base/error.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/run_args.h"
+#include "phalanx/cli/train_main.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/comm/process_environment.h"
+#include "phalanx/kernels/gemm_tuning.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 namespace {
@@ -50,7 +50,7 @@ void compute_once(const PretrainOptions& options, Runtime& runtime) {
 
 }  // namespace
 
-int run_tune(std::span<const std::string> args) {
+int run_tune(std::span<const std::string> args, const Catalogue& catalogue) {
   TuneFlags flags;
   OptionSet own;
   own.add("Tune", flags);
@@ -60,7 +60,7 @@ int run_tune(std::span<const std::string> args) {
     return kExitDone;
   }
   Problems problems = own.parse(split.own).problems;
-  const ParseResult run = parse_run(split.pretrain, 1);
+  const ParseResult run = parse_run(split.pretrain, 1, catalogue);
   problems.insert(problems.end(), run.report.problems.begin(), run.report.problems.end());
   if (!problems.empty()) {
     std::cerr << format_problems(problems);

@@ -4,9 +4,11 @@
 #include <span>
 #include <string>
 
+#include "phalanx/models/catalogue.h"
+
 namespace phx {
 
 // `args` without the program and the subcommand: the flags of pretrain and a few of its own.
-int run_tune(std::span<const std::string> args);
+int run_tune(std::span<const std::string> args, const Catalogue& catalogue = standard_catalogue());
 
 }  // namespace phx

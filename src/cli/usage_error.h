@@ -1,7 +1,7 @@
 // What a user asked for cannot be, as turns out after the arguments were read: exit code 2.
 #pragma once
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

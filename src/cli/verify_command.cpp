@@ -1,4 +1,4 @@
-#include "cli/verify_command.h"
+#include "phalanx/cli/verify_command.h"
 
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <iostream>
 
-#include "base/error.h"
-#include "cli/exit_codes.h"
-#include "cli/pretrain_options.h"
-#include "cli/run_args.h"
-#include "train/layout.h"
-#include "verify/proof_text.h"
-#include "verify/resume.h"
-#include "verify/shrink.h"
+#include "phalanx/base/error.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/cli/run_args.h"
+#include "phalanx/train/layout.h"
+#include "phalanx/verify/proof_text.h"
+#include "phalanx/verify/resume.h"
+#include "phalanx/verify/shrink.h"
 
 namespace phx {
 
@@ -55,11 +55,12 @@ std::string help(OptionSet& own) {
 }
 
 // Without --world-size two copies of the model; one, if two do not share the batch.
-ParseResult parse(const std::vector<std::string>& args, std::optional<int64_t> world_size) {
-  if (world_size) return parse_run(args, world_size);
-  const ParseResult given = parse_run(args, std::nullopt);
+ParseResult parse(const std::vector<std::string>& args, std::optional<int64_t> world_size,
+                  const Catalogue& catalogue) {
+  if (world_size) return parse_run(args, world_size, catalogue);
+  const ParseResult given = parse_run(args, std::nullopt, catalogue);
   if (given.options.parallel.local_ranks) return given;
-  ParseResult two = parse_run(args, 2 * model_ranks(given.options.parallel));
+  ParseResult two = parse_run(args, 2 * model_ranks(given.options.parallel), catalogue);
   return two.report.ok() || !given.report.ok() ? two : given;
 }
 
@@ -105,13 +106,13 @@ std::string joined(const std::vector<std::string>& items) {
 
 }  // namespace
 
-int run_verify(std::span<const std::string> args) {
+int run_verify(std::span<const std::string> args, const Catalogue& catalogue) {
   VerifyOptions options;
   OptionSet own;
   own.add("Verify", options);
   const SplitArgs split = split_args(own, args);
   const ParseReport own_report = own.parse(split.own);
-  const ParseResult parsed = parse(split.pretrain, options.world_size);
+  const ParseResult parsed = parse(split.pretrain, options.world_size, catalogue);
   const ParseReport& report = parsed.report;
   if (split.help) {
     std::cout << help(own);
@@ -125,7 +126,8 @@ int run_verify(std::span<const std::string> args) {
   }
 
   const PretrainOptions& given = parsed.options;
-  const RunConfig config{.model = given.model,
+  const RunConfig config{.family = given.family,
+                         .model = given.model,
                          .parallel = given.parallel,
                          .optim = given.optim,
                          .train = given.train,

@@ -4,9 +4,12 @@
 #include <span>
 #include <string>
 
+#include "phalanx/models/catalogue.h"
+
 namespace phx {
 
 // Exit codes: 0 proved, 1 something differs, 2 wrong usage.
-int run_verify(std::span<const std::string> args);
+int run_verify(std::span<const std::string> args,
+               const Catalogue& catalogue = standard_catalogue());
 
 }  // namespace phx

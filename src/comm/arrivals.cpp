@@ -1,4 +1,4 @@
-#include "comm/arrivals.h"
+#include "phalanx/comm/arrivals.h"
 
 #include <sys/socket.h>
 
@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
 
 namespace phx {
 

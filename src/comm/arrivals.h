@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "comm/handshake.h"
-#include "comm/socket.h"
+#include "phalanx/comm/handshake.h"
+#include "phalanx/comm/socket.h"
 
 namespace phx {
 

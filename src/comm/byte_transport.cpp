@@ -1,4 +1,4 @@
-#include "comm/byte_transport.h"
+#include "phalanx/comm/byte_transport.h"
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,11 @@
-#include "comm/communicator.h"
+#include "phalanx/comm/communicator.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "comm/byte_transport.h"
-#include "comm/scratch.h"
-#include "core/op_trace.h"
+#include "phalanx/comm/byte_transport.h"
+#include "phalanx/comm/scratch.h"
+#include "phalanx/core/op_trace.h"
 
 namespace phx {
 

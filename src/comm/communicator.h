@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/ledger.h"
-#include "core/tensor.h"
+#include "phalanx/comm/ledger.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

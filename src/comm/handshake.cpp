@@ -1,9 +1,9 @@
-#include "comm/handshake.h"
+#include "phalanx/comm/handshake.h"
 
 #include <algorithm>
 #include <thread>
 
-#include "comm/byte_transport.h"
+#include "phalanx/comm/byte_transport.h"
 
 namespace phx {
 

@@ -9,8 +9,8 @@
 #include <array>
 #include <functional>
 
-#include "comm/job_key.h"
-#include "comm/socket.h"
+#include "phalanx/comm/job_key.h"
+#include "phalanx/comm/socket.h"
 
 namespace phx {
 

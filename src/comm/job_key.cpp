@@ -1,11 +1,11 @@
-#include "comm/job_key.h"
+#include "phalanx/comm/job_key.h"
 
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "base/error.h"
-#include "comm/socket.h"
+#include "phalanx/base/error.h"
+#include "phalanx/comm/socket.h"
 
 namespace phx {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/sha256.h"
+#include "phalanx/base/sha256.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/launch_environment.h"
+#include "phalanx/comm/launch_environment.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/error.h"
-#include "comm/socket.h"
+#include "phalanx/base/error.h"
+#include "phalanx/comm/socket.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/ledger.h"
+#include "phalanx/comm/ledger.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

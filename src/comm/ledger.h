@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
-#include "core/dtype.h"
+#include "phalanx/base/file.h"
+#include "phalanx/core/dtype.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/local_ranks.h"
+#include "phalanx/comm/local_ranks.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,11 +12,11 @@
 
 #include <cerrno>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "comm/job_key.h"
-#include "comm/process_ledgers.h"
-#include "comm/socket.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/comm/job_key.h"
+#include "phalanx/comm/process_ledgers.h"
+#include "phalanx/comm/socket.h"
 
 extern char** environ;
 

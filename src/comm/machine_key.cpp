@@ -1,4 +1,4 @@
-#include "comm/machine_key.h"
+#include "phalanx/comm/machine_key.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

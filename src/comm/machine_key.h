@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

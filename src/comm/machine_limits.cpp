@@ -1,4 +1,4 @@
-#include "comm/machine_limits.h"
+#include "phalanx/comm/machine_limits.h"
 
 #include <sys/resource.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 #include <thread>
 
-#include "base/error.h"
-#include "base/format.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/mesh_connections.h"
+#include "phalanx/comm/mesh_connections.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,13 +6,13 @@
 #include <optional>
 #include <sstream>
 
-#include "base/log.h"
-#include "comm/arrivals.h"
-#include "comm/byte_transport.h"
-#include "comm/network.h"
-#include "comm/rank_list.h"
-#include "comm/rendezvous.h"
-#include "comm/wait_report.h"
+#include "phalanx/base/log.h"
+#include "phalanx/comm/arrivals.h"
+#include "phalanx/comm/byte_transport.h"
+#include "phalanx/comm/network.h"
+#include "phalanx/comm/rank_list.h"
+#include "phalanx/comm/rendezvous.h"
+#include "phalanx/comm/wait_report.h"
 
 namespace phx {
 

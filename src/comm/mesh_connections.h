@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/launch_environment.h"
-#include "comm/tcp_store.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/comm/tcp_store.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/meta_world.h"
+#include "phalanx/comm/meta_world.h"
 
 namespace phx {
 

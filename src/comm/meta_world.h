@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "comm/communicator.h"
+#include "phalanx/comm/communicator.h"
 
 namespace phx {
 

@@ -1,6 +1,6 @@
-#include "comm/mpi_world.h"
+#include "phalanx/comm/mpi_world.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 #ifndef PHX_HAVE_MPI
 
@@ -25,8 +25,8 @@ std::unique_ptr<World> make_mpi_world(const LaunchEnvironment&, const WorldOptio
 #include <numeric>
 #include <thread>
 
-#include "comm/process_ledgers.h"
-#include "comm/transport_communicator.h"
+#include "phalanx/comm/process_ledgers.h"
+#include "phalanx/comm/transport_communicator.h"
 
 namespace phx {
 

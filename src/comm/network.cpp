@@ -1,4 +1,4 @@
-#include "comm/network.h"
+#include "phalanx/comm/network.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -11,7 +11,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/socket.h"
+#include "phalanx/comm/socket.h"
 
 namespace phx {
 

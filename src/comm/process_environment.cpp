@@ -1,11 +1,11 @@
-#include "comm/process_environment.h"
+#include "phalanx/comm/process_environment.h"
 
 #include <cstdlib>
 #include <utility>
 
-#include "base/error.h"
-#include "comm/network.h"
-#include "core/runtime.h"
+#include "phalanx/base/error.h"
+#include "phalanx/comm/network.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx {
 

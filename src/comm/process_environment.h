@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/launch_environment.h"
+#include "phalanx/comm/launch_environment.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/process_ledgers.h"
+#include "phalanx/comm/process_ledgers.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <system_error>
 
-#include "base/error.h"
-#include "comm/machine_key.h"
+#include "phalanx/base/error.h"
+#include "phalanx/comm/machine_key.h"
 
 namespace phx {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "comm/launch_environment.h"
-#include "comm/ledger.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/comm/ledger.h"
 
 namespace phx {
 

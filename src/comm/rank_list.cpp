@@ -1,6 +1,6 @@
-#include "comm/rank_list.h"
+#include "phalanx/comm/rank_list.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

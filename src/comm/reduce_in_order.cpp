@@ -1,4 +1,4 @@
-#include "comm/reduce_in_order.h"
+#include "phalanx/comm/reduce_in_order.h"
 
 #include <algorithm>
 #include <type_traits>

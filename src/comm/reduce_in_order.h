@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "comm/communicator.h"
+#include "phalanx/comm/communicator.h"
 
 namespace phx {
 

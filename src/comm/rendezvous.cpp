@@ -1,10 +1,10 @@
-#include "comm/rendezvous.h"
+#include "phalanx/comm/rendezvous.h"
 
-#include "base/error.h"
-#include "base/log.h"
-#include "comm/job_key.h"
-#include "comm/machine_key.h"
-#include "comm/network.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
+#include "phalanx/comm/job_key.h"
+#include "phalanx/comm/machine_key.h"
+#include "phalanx/comm/network.h"
 
 namespace phx {
 

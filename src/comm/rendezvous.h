@@ -2,8 +2,8 @@
 // machine keeps to itself (loopback only); on several, all ranks must know one job key.
 #pragma once
 
-#include "comm/launch_environment.h"
-#include "comm/tcp_store.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/comm/tcp_store.h"
 
 namespace phx {
 

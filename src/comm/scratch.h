@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/math.h"
-#include "core/dtype.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/dtype.h"
 
 namespace phx {
 

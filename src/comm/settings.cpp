@@ -1,12 +1,12 @@
-#include "comm/settings.h"
+#include "phalanx/comm/settings.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "comm/rank_list.h"
-#include "comm/tcp_store.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/comm/rank_list.h"
+#include "phalanx/comm/tcp_store.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/socket.h"
+#include "phalanx/comm/socket.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -15,7 +15,7 @@
 #include <system_error>
 #include <thread>
 
-#include "comm/byte_transport.h"
+#include "phalanx/comm/byte_transport.h"
 
 namespace phx {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "base/file.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
 
 namespace phx {
 

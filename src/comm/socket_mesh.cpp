@@ -1,4 +1,4 @@
-#include "comm/socket_mesh.h"
+#include "phalanx/comm/socket_mesh.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -12,7 +12,7 @@
 #include <exception>
 #include <utility>
 
-#include "comm/mesh_connections.h"
+#include "phalanx/comm/mesh_connections.h"
 
 namespace phx {
 

@@ -16,10 +16,10 @@
 #include <thread>
 #include <vector>
 
-#include "comm/byte_transport.h"
-#include "comm/launch_environment.h"
-#include "comm/socket.h"
-#include "comm/tcp_store.h"
+#include "phalanx/comm/byte_transport.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/comm/socket.h"
+#include "phalanx/comm/tcp_store.h"
 
 namespace phx {
 

@@ -1,12 +1,12 @@
-#include "comm/socket_world.h"
+#include "phalanx/comm/socket_world.h"
 
 #include <algorithm>
 
-#include "comm/machine_limits.h"
-#include "comm/process_ledgers.h"
-#include "comm/rendezvous.h"
-#include "comm/socket_mesh.h"
-#include "comm/transport_communicator.h"
+#include "phalanx/comm/machine_limits.h"
+#include "phalanx/comm/process_ledgers.h"
+#include "phalanx/comm/rendezvous.h"
+#include "phalanx/comm/socket_mesh.h"
+#include "phalanx/comm/transport_communicator.h"
 
 namespace phx {
 

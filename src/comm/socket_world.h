@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "comm/launch_environment.h"
-#include "comm/world.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/comm/world.h"
 
 namespace phx {
 

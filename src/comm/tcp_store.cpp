@@ -1,4 +1,4 @@
-#include "comm/tcp_store.h"
+#include "phalanx/comm/tcp_store.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,11 +6,11 @@
 #include <thread>
 #include <utility>
 
-#include "comm/byte_transport.h"
-#include "comm/machine_key.h"
-#include "comm/network.h"
-#include "comm/tcp_store_server.h"
-#include "comm/wait_report.h"
+#include "phalanx/comm/byte_transport.h"
+#include "phalanx/comm/machine_key.h"
+#include "phalanx/comm/network.h"
+#include "phalanx/comm/tcp_store_server.h"
+#include "phalanx/comm/wait_report.h"
 
 namespace phx {
 

@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "comm/handshake.h"
-#include "comm/job_key.h"
-#include "comm/socket.h"
+#include "phalanx/comm/handshake.h"
+#include "phalanx/comm/job_key.h"
+#include "phalanx/comm/socket.h"
 
 namespace phx {
 

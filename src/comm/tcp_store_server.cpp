@@ -1,4 +1,4 @@
-#include "comm/tcp_store_server.h"
+#include "phalanx/comm/tcp_store_server.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/error.h"
-#include "comm/rank_list.h"
+#include "phalanx/base/error.h"
+#include "phalanx/comm/rank_list.h"
 
 namespace phx {
 

@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "comm/arrivals.h"
-#include "comm/machine_key.h"
-#include "comm/tcp_store.h"
+#include "phalanx/comm/arrivals.h"
+#include "phalanx/comm/machine_key.h"
+#include "phalanx/comm/tcp_store.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "comm/thread_world.h"
+#include "phalanx/comm/thread_world.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "comm/transport_communicator.h"
+#include "phalanx/comm/transport_communicator.h"
 
 namespace phx {
 

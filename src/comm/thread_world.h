@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "comm/world.h"
+#include "phalanx/comm/world.h"
 
 namespace phx {
 

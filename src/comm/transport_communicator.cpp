@@ -1,9 +1,9 @@
-#include "comm/transport_communicator.h"
+#include "phalanx/comm/transport_communicator.h"
 
 #include <cstring>
 
-#include "comm/reduce_in_order.h"
-#include "comm/scratch.h"
+#include "phalanx/comm/reduce_in_order.h"
+#include "phalanx/comm/scratch.h"
 
 namespace phx {
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "comm/byte_transport.h"
-#include "comm/communicator.h"
+#include "phalanx/comm/byte_transport.h"
+#include "phalanx/comm/communicator.h"
 
 namespace phx {
 

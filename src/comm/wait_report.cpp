@@ -1,9 +1,9 @@
-#include "comm/wait_report.h"
+#include "phalanx/comm/wait_report.h"
 
 #include <cmath>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
 
 namespace phx {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "comm/socket.h"
+#include "phalanx/comm/socket.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "comm/world.h"
+#include "phalanx/comm/world.h"
 
-#include "comm/launch_environment.h"
-#include "comm/mpi_world.h"
-#include "comm/socket_world.h"
-#include "comm/transport_communicator.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/comm/mpi_world.h"
+#include "phalanx/comm/socket_world.h"
+#include "phalanx/comm/transport_communicator.h"
 #ifdef PHX_HAVE_CUDA
-#include "comm/cuda/nccl_world.h"
+#include "phalanx/comm/cuda/nccl_world.h"
 #endif
 
 namespace phx {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "comm/communicator.h"
-#include "comm/settings.h"
+#include "phalanx/comm/communicator.h"
+#include "phalanx/comm/settings.h"
 
 namespace phx {
 

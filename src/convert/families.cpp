@@ -1,6 +1,6 @@
 #include <array>
 
-#include "convert/family.h"
+#include "phalanx/convert/family.h"
 
 namespace phx {
 namespace {

@@ -1,10 +1,10 @@
-#include "convert/family.h"
+#include "phalanx/convert/family.h"
 
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
-#include "base/options.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

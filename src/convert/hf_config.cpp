@@ -1,13 +1,13 @@
-#include "convert/hf_config.h"
+#include "phalanx/convert/hf_config.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/options.h"
-#include "convert/hf_positions.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/options.h"
+#include "phalanx/convert/hf_positions.h"
 
 namespace phx {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "convert/family.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/convert/family.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "convert/hf_folder.h"
+#include "phalanx/convert/hf_folder.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,10 +7,10 @@
 #include <cstring>
 #include <set>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "checkpoint/copy_box.h"
-#include "checkpoint/torch/torch_file.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/copy_box.h"
+#include "phalanx/checkpoint/torch/torch_file.h"
 
 namespace phx {
 namespace {

@@ -1,11 +1,11 @@
-#include "convert/hf_model.h"
+#include "phalanx/convert/hf_model.h"
 
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "checkpoint/compare.h"
-#include "convert/rearranged_source.h"
-#include "convert/renamed_source.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/compare.h"
+#include "phalanx/convert/rearranged_source.h"
+#include "phalanx/convert/renamed_source.h"
 
 namespace phx {
 

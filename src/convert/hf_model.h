@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
-#include "convert/hf_config.h"
-#include "convert/hf_folder.h"
-#include "convert/hf_writer.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/convert/hf_config.h"
+#include "phalanx/convert/hf_folder.h"
+#include "phalanx/convert/hf_writer.h"
 
 namespace phx {
 

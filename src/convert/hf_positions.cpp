@@ -1,11 +1,11 @@
-#include "convert/hf_positions.h"
+#include "phalanx/convert/hf_positions.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "kernels/rope_frequencies.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/kernels/rope_frequencies.h"
 
 namespace phx {
 namespace {

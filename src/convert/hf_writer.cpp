@@ -1,14 +1,14 @@
-#include "convert/hf_writer.h"
+#include "phalanx/convert/hf_writer.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "base/atomic_folder.h"
-#include "base/error.h"
-#include "base/json.h"
-#include "base/option_values.h"
-#include "checkpoint/safetensors.h"
+#include "phalanx/base/atomic_folder.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/option_values.h"
+#include "phalanx/checkpoint/safetensors.h"
 
 namespace phx {
 namespace {

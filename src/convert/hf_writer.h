@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

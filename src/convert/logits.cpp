@@ -1,13 +1,13 @@
-#include "convert/logits.h"
+#include "phalanx/convert/logits.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "base/distance.h"
-#include "base/error.h"
-#include "checkpoint/loader.h"
-#include "models/catalogue.h"
+#include "phalanx/base/distance.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/loader.h"
+#include "phalanx/models/catalogue.h"
 
 namespace phx {
 

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
-#include "core/runtime.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/core/runtime.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "convert/megatron_model.h"
+#include "phalanx/convert/megatron_model.h"
 
-#include "base/error.h"
-#include "base/json.h"
-#include "checkpoint/torch/split_masters.h"
-#include "checkpoint/torch/torch_kind.h"
-#include "convert/megatron_options.h"
-#include "convert/renamed_source.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/split_masters.h"
+#include "phalanx/checkpoint/torch/torch_kind.h"
+#include "phalanx/convert/megatron_options.h"
+#include "phalanx/convert/renamed_source.h"
 
 namespace phx {
 namespace {

@@ -1,13 +1,13 @@
-#include "convert/megatron_options.h"
+#include "phalanx/convert/megatron_options.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/options.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/options.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 namespace {

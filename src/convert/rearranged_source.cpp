@@ -1,12 +1,12 @@
-#include "convert/rearranged_source.h"
+#include "phalanx/convert/rearranged_source.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 
-#include "base/error.h"
-#include "base/options.h"
-#include "core/shape.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/options.h"
+#include "phalanx/core/shape.h"
 
 namespace phx {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "checkpoint/tensor_source.h"
-#include "convert/tensor_map.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/convert/tensor_map.h"
 
 namespace phx {
 

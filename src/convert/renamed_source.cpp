@@ -1,6 +1,6 @@
-#include "convert/renamed_source.h"
+#include "phalanx/convert/renamed_source.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

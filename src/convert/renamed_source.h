@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

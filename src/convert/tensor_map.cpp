@@ -1,10 +1,10 @@
-#include "convert/tensor_map.h"
+#include "phalanx/convert/tensor_map.h"
 
 #include <charconv>
 #include <optional>
 
-#include "base/error.h"
-#include "models/catalogue.h"
+#include "phalanx/base/error.h"
+#include "phalanx/models/catalogue.h"
 
 namespace phx {
 namespace {

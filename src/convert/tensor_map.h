@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
-#include "convert/family.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/convert/family.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

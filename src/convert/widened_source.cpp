@@ -1,6 +1,6 @@
-#include "convert/widened_source.h"
+#include "phalanx/convert/widened_source.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

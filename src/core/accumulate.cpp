@@ -1,4 +1,4 @@
-#include "core/accumulate.h"
+#include "phalanx/core/accumulate.h"
 
 namespace phx {
 

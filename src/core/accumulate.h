@@ -1,7 +1,7 @@
 // Addition of gradients, the one piece of arithmetic that the graph itself needs.
 #pragma once
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

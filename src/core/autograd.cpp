@@ -1,8 +1,8 @@
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 #include <queue>
 
-#include "core/accumulate.h"
+#include "phalanx/core/accumulate.h"
 
 namespace phx {
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "core/dtype.h"
+#include "phalanx/core/dtype.h"
 
 #include <array>
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/error.h"
-#include "core/small_float.h"
+#include "phalanx/base/error.h"
+#include "phalanx/core/small_float.h"
 
 namespace phx {
 

@@ -3,7 +3,7 @@
 // tensor.
 #pragma once
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "core/host_region.h"
+#include "phalanx/core/host_region.h"
 
 #include <sys/mman.h>
 
@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/math.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 

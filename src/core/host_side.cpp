@@ -1,4 +1,4 @@
-#include "core/host_side.h"
+#include "phalanx/core/host_side.h"
 
 #include <cstring>
 

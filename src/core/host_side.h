@@ -6,7 +6,7 @@
 // Made on first use: runtime.extension<HostSide>().
 #pragma once
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

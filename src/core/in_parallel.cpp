@@ -1,4 +1,4 @@
-#include "core/in_parallel.h"
+#include "phalanx/core/in_parallel.h"
 
 #include <algorithm>
 #include <system_error>

@@ -1,8 +1,8 @@
-#include "core/layer_offload.h"
+#include "phalanx/core/layer_offload.h"
 
 #include <utility>
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

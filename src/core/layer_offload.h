@@ -19,7 +19,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/host_side.h"
+#include "phalanx/core/host_side.h"
 
 namespace phx {
 

@@ -1,13 +1,13 @@
-#include "core/memory.h"
+#include "phalanx/core/memory.h"
 
 #include <algorithm>
 #include <bit>
 #include <exception>
 #include <numeric>
 
-#include "base/error.h"
-#include "base/math.h"
-#include "core/pack_intervals.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/pack_intervals.h"
 
 namespace phx {
 

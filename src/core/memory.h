@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "core/op_trace.h"
+#include "phalanx/core/op_trace.h"
 
 #include <algorithm>
 #include <chrono>
 #include <map>
 #include <tuple>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx {
 

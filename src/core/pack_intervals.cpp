@@ -1,4 +1,4 @@
-#include "core/pack_intervals.h"
+#include "phalanx/core/pack_intervals.h"
 
 #include <algorithm>
 #include <bit>

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/host_device.h"
-#include "core/small_float.h"
+#include "phalanx/core/host_device.h"
+#include "phalanx/core/small_float.h"
 
 namespace phx {
 
@@ -55,9 +55,7 @@ PHX_HD uint64_t philox_key(uint64_t seed, uint64_t site, uint64_t step) {
 }
 
 // Uniform in (0, 1): the middles of 2^23 equal pieces, each exact in float, so never 0 or 1.
-PHX_HD float uniform_from(uint32_t bits) {
-  return (float(bits >> 9) + 0.5f) * (1.f / 8388608.f);
-}
+PHX_HD float uniform_from(uint32_t bits) { return (float(bits >> 9) + 0.5f) * (1.f / 8388608.f); }
 
 namespace detail {
 

@@ -1,4 +1,4 @@
-#include "core/runtime.h"
+#include "phalanx/core/runtime.h"
 
 #include <sys/mman.h>
 
@@ -8,9 +8,9 @@
 #include <limits>
 #include <utility>
 
-#include "base/error.h"
-#include "base/math.h"
-#include "core/host_region.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/host_region.h"
 
 namespace phx {
 

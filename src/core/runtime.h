@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/memory.h"
-#include "core/thread_pool.h"
+#include "phalanx/core/memory.h"
+#include "phalanx/core/thread_pool.h"
 
 namespace phx {
 
@@ -144,7 +144,7 @@ struct RuntimeOptions {
   int64_t meta_bytes = 0;               // that a meta device has; 0: no end of them
   int threads = 1;                      // of CPU kernels
   int cuda_ordinal = 0;
-  bool deterministic = false;     // cuda: only kernels with a fixed order of additions
+  bool deterministic = false;  // cuda: only kernels with a fixed order of additions
   CudnnUse cudnn_attention = CudnnUse::checked;
   std::string gemm_table;         // cuda: file of `phalanx tune`; empty: the user's; "none"
   Backend* pinned_for = nullptr;  // cpu only: memory that this device copies from and to

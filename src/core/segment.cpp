@@ -1,6 +1,6 @@
-#include "core/segment.h"
+#include "phalanx/core/segment.h"
 
-#include "core/accumulate.h"
+#include "phalanx/core/accumulate.h"
 
 namespace phx {
 

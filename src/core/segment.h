@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 
@@ -28,8 +28,8 @@ class Segment {
   std::vector<Tensor> backward(std::span<const Tensor> douts, const BackwardOptions& options = {});
 
  private:
-  std::vector<Tensor> inputs_;    // detached, each with a leaf that collects its gradient
-  std::vector<GraphEnd> ends_;    // where the outputs' graph hangs
+  std::vector<Tensor> inputs_;  // detached, each with a leaf that collects its gradient
+  std::vector<GraphEnd> ends_;  // where the outputs' graph hangs
   std::vector<Tensor> outputs_;
 };
 

@@ -7,7 +7,7 @@
 #include <ostream>
 #include <span>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

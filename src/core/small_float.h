@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "phalanx/core/host_device.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

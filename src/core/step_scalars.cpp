@@ -1,4 +1,4 @@
-#include "core/step_scalars.h"
+#include "phalanx/core/step_scalars.h"
 
 #include <algorithm>
 #include <cmath>

@@ -12,7 +12,7 @@
 #include <array>
 #include <deque>
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

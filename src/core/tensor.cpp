@@ -1,8 +1,8 @@
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 #include <utility>
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

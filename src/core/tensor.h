@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/runtime.h"
-#include "core/shape.h"
+#include "phalanx/core/dtype.h"
+#include "phalanx/core/runtime.h"
+#include "phalanx/core/shape.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "core/thread_pool.h"
+#include "phalanx/core/thread_pool.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/math.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "data/batch_order.h"
+#include "phalanx/data/batch_order.h"
 
-#include "base/error.h"
-#include "data/numpy_random.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/numpy_random.h"
 
 namespace phx {
 

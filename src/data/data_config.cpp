@@ -1,9 +1,9 @@
-#include "data/data_config.h"
+#include "phalanx/data/data_config.h"
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "base/option_rules.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
 
 namespace phx {
 namespace {

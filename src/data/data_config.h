@@ -7,18 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "base/option_traits.h"
-#include "data/batch_order.h"
+#include "phalanx/base/option_traits.h"
+#include "phalanx/data/batch_order.h"
+#include "phalanx/text/tokenizer_config.h"
 
 namespace phx {
 
 struct Rule;
 
-// Why WordPiece is refused.
-inline constexpr const char* kWordPiece =
-    "it is the tokenizer of BERT and T5, which are other models than the GPT family trained here";
-
-struct DataConfig {
+struct DataConfig : TokenizerConfig {
   bool mock_data = false;
   std::string token_file;
   std::vector<std::string> data_path;
@@ -36,16 +33,6 @@ struct DataConfig {
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
   bool dataloader_inter_document_masking = false;
-
-  std::string tokenizer_type;
-  std::string tokenizer_model;
-  bool tokenizer_hf_include_special_tokens = true;
-  std::string vocab_file;
-  std::string merge_file;
-  std::string tiktoken_pattern;
-  int64_t tiktoken_num_special_tokens = 1000;
-  std::optional<int64_t> null_tokenizer_eod_id;
-  std::optional<int64_t> null_tokenizer_pad_id;
 
   // Fractions for training, validation and test, from --split; they add up to 1.
   std::array<double, 3> split_shares() const;
@@ -79,37 +66,7 @@ struct DataConfig {
     field("eod-mask-loss", eod_mask_loss, "no loss where the input is an end-of-document token");
     field("dataloader-inter-document-masking", dataloader_inter_document_masking,
           "keep documents apart where they were joined: attention and positions begin anew");
-    each_tokenizer_field(field);
-  }
-
-  // Those that say which tokenizer it is: commands that need nothing else take them alone.
-  template <class Field>
-  void each_tokenizer_field(Field&& field) {
-    field("tokenizer-type", tokenizer_type,
-          "kind of tokenizer; ByteTokenizer is Phalanx's own: a token is a byte",
-          OneOf{{"ByteTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer",
-                 "GPTSentencePieceTokenizer", "HuggingFaceTokenizer", "Llama2Tokenizer",
-                 "TikTokenizer", "NullTokenizer"}},
-          Refuses{{{"BertWordPieceLowerCase", kWordPiece},
-                   {"BertWordPieceCase", kWordPiece},
-                   {"MultimodalTokenizer", "multimodal models are not in this build"},
-                   {"NullMultimodalTokenizer", "multimodal models are not in this build"},
-                   {"SFTTokenizer", "--sft goes with the type of the tokenizer itself"}}});
-    field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
-    field("tokenizer-hf-include-special-tokens", tokenizer_hf_include_special_tokens,
-          "HuggingFaceTokenizer: documents without what the tokenizer puts around a text "
-          "(<|begin_of_text|>, <s>)",
-          OffSwitch{"tokenizer-hf-no-include-special-tokens"});
-    field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
-    field("merge-file", merge_file, "GPT-2 BPE: merges.txt");
-    field("tiktoken-pattern", tiktoken_pattern, "TikToken: how text is cut into words",
-          OneOf{{"v1", "v2"}});
-    field("tiktoken-num-special-tokens", tiktoken_num_special_tokens,
-          "TikToken: ids kept for special tokens", NotNegative{});
-    field("null-tokenizer-eod-id", null_tokenizer_eod_id, "no tokenizer: id that ends a document",
-          NotNegative{}, DefaultIs{"the last of the vocabulary"});
-    field("null-tokenizer-pad-id", null_tokenizer_pad_id, "no tokenizer: id of padding",
-          AtLeast{-1}, DefaultIs{"-1, no padding"});
+    TokenizerConfig::each(field);
   }
 };
 

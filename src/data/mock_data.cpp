@@ -1,6 +1,6 @@
-#include "data/mock_data.h"
+#include "phalanx/data/mock_data.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "data/sequence_store.h"
+#include "phalanx/data/sequence_store.h"
 
 namespace phx {
 

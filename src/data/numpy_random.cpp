@@ -1,4 +1,4 @@
-#include "data/numpy_random.h"
+#include "phalanx/data/numpy_random.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

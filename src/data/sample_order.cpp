@@ -1,9 +1,9 @@
-#include "data/sample_order.h"
+#include "phalanx/data/sample_order.h"
 
 #include <bit>
 
-#include "base/error.h"
-#include "data/split_mix.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/split_mix.h"
 
 namespace phx {
 namespace {

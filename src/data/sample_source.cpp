@@ -1,6 +1,6 @@
-#include "data/sample_source.h"
+#include "phalanx/data/sample_source.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "data/sample_order.h"
-#include "data/token_file.h"
+#include "phalanx/data/sample_order.h"
+#include "phalanx/data/token_file.h"
 
 namespace phx {
 

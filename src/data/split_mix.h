@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/philox.h"
+#include "phalanx/core/philox.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "data/story_corpus.h"
+#include "phalanx/data/story_corpus.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
-#include "base/error.h"
-#include "data/story_grammar.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/story_grammar.h"
 
 namespace phx {
 namespace {

@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/split_mix.h"
+#include "phalanx/data/split_mix.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "data/story_grammar.h"
+#include "phalanx/data/story_grammar.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx::story {
 namespace {

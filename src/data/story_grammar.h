@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/story_world.h"
+#include "phalanx/data/story_world.h"
 
 namespace phx::story {
 

@@ -1,11 +1,11 @@
-#include "data/token_file.h"
+#include "phalanx/data/token_file.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/activation.h"
+#include "phalanx/kernels/activation.h"
 
 namespace phx::kernels {
 

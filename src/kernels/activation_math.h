@@ -2,8 +2,8 @@
 // `Math` brings sigmoid, erf and exp of its device.
 #pragma once
 
-#include "core/host_device.h"
-#include "kernels/activation.h"
+#include "phalanx/core/host_device.h"
+#include "phalanx/kernels/activation.h"
 
 namespace phx::kernels {
 

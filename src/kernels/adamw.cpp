@@ -1,4 +1,4 @@
-#include "kernels/adamw.h"
+#include "phalanx/kernels/adamw.h"
 
 namespace phx::kernels {
 

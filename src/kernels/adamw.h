@@ -12,9 +12,9 @@
 
 #include <cmath>
 
-#include "core/philox.h"
-#include "core/step_scalars.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/step_scalars.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

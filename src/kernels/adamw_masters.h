@@ -2,8 +2,8 @@
 // interface: get the master of element i, put it back. cpu and cuda share them.
 #pragma once
 
-#include "kernels/adamw.h"
-#include "kernels/master_split.h"
+#include "phalanx/kernels/adamw.h"
+#include "phalanx/kernels/master_split.h"
 
 namespace phx::kernels {
 

@@ -1,10 +1,10 @@
-#include "kernels/attention.h"
+#include "phalanx/kernels/attention.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/math.h"
-#include "kernels/attention_use.h"
+#include "phalanx/base/math.h"
+#include "phalanx/kernels/attention_use.h"
 
 namespace phx::kernels {
 

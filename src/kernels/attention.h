@@ -10,9 +10,9 @@
 // attends to itself only.
 #pragma once
 
-#include "core/head_view.h"
-#include "core/sample_place.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/head_view.h"
+#include "phalanx/core/sample_place.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/philox.h"
+#include "phalanx/core/philox.h"
 
 namespace phx::kernels {
 

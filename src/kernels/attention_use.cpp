@@ -1,9 +1,9 @@
-#include "kernels/attention_use.h"
+#include "phalanx/kernels/attention_use.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #ifdef PHX_HAVE_CUDA
-#include "kernels/cuda/attention_own.h"
-#include "kernels/cuda/attention_trust.h"
+#include "phalanx/kernels/cuda/attention_own.h"
+#include "phalanx/kernels/cuda/attention_trust.h"
 #endif
 
 namespace phx::kernels {

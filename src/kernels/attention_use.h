@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "kernels/attention.h"
+#include "phalanx/kernels/attention.h"
 
 namespace phx::kernels {
 

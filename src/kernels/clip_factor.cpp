@@ -1,4 +1,4 @@
-#include "kernels/clip_factor.h"
+#include "phalanx/kernels/clip_factor.h"
 
 namespace phx::kernels {
 

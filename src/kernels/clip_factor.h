@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "core/step_scalars.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/step_scalars.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

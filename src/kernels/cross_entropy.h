@@ -12,9 +12,9 @@
 
 #include <cmath>
 
-#include "core/autograd.h"
-#include "core/host_device.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/core/host_device.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

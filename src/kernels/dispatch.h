@@ -1,8 +1,8 @@
 // From a kernel's one declaration to its cpu::, cuda:: or meta:: version, by device alone.
 #pragma once
 
-#include "core/op_trace.h"
-#include "core/tensor.h"
+#include "phalanx/core/op_trace.h"
+#include "phalanx/core/tensor.h"
 
 #ifdef PHX_HAVE_CUDA
 #define PHX_DISPATCH_CUDA(function, ...) return cuda::function(__VA_ARGS__)

@@ -1,7 +1,7 @@
-#include "kernels/dropout.h"
+#include "phalanx/kernels/dropout.h"
 
-#include "base/math.h"
-#include "kernels/row_blocks.h"
+#include "phalanx/base/math.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels {
 

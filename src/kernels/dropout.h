@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/autograd.h"
-#include "core/philox.h"
-#include "core/sample_place.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/sample_place.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

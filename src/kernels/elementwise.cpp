@@ -1,4 +1,4 @@
-#include "kernels/elementwise.h"
+#include "phalanx/kernels/elementwise.h"
 
 namespace phx::kernels {
 

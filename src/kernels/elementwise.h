@@ -2,8 +2,8 @@
 // overwritten; it may be x itself where shape and dtype are equal, but for the transposition.
 #pragma once
 
-#include "core/autograd.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/embedding.h"
+#include "phalanx/kernels/embedding.h"
 
-#include "base/math.h"
+#include "phalanx/base/math.h"
 
 namespace phx::kernels {
 

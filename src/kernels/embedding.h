@@ -6,8 +6,8 @@
 // the ids on the host, does.
 #pragma once
 
-#include "core/autograd.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/gemm_tuning.h"
+#include "phalanx/kernels/gemm_tuning.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx::kernels {
 

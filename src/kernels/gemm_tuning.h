@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "core/runtime.h"
+#include "phalanx/base/file.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx::kernels {
 

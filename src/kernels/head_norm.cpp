@@ -1,6 +1,6 @@
-#include "kernels/head_norm.h"
+#include "phalanx/kernels/head_norm.h"
 
-#include "kernels/row_blocks.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels {
 
@@ -12,8 +12,8 @@ void head_norm(const Tensor& x, const Tensor& wq, const Tensor& wk, const Packed
 void head_norm_backward(const Tensor& x, const Tensor& wq, const Tensor& wk, const Tensor& rstd,
                         const Tensor& dy, const PackedHeads& heads, const NormOptions& options,
                         Tensor& workspace, Tensor& dx, const Sink& dwq, const Sink& dwk) {
-  PHX_DISPATCH(x.device(), head_norm_backward, x, wq, wk, rstd, dy, heads, options, workspace, dx, dwq,
-               dwk);
+  PHX_DISPATCH(x.device(), head_norm_backward, x, wq, wk, rstd, dy, heads, options, workspace, dx,
+               dwq, dwk);
 }
 
 Shape head_norm_workspace(const Tensor& x, const PackedHeads& heads) {

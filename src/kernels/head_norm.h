@@ -1,8 +1,8 @@
-// RMSNorm of single heads inside of a packed tensor: heads [0, n) with one weight, heads [n, n + g) with
-// another, the rest (v) copied. Qwen3 and Gemma-3 normalise q and k this way.
+// RMSNorm of single heads inside of a packed tensor: heads [0, n) with one weight, heads [n, n + g)
+// with another, the rest (v) copied. Qwen3 and Gemma-3 normalise q and k this way.
 #pragma once
 
-#include "kernels/rms_norm.h"
+#include "phalanx/kernels/rms_norm.h"
 
 namespace phx::kernels {
 
@@ -18,9 +18,9 @@ PHX_KERNEL(void, head_norm,
 
 // dx as x; dwq, dwk [d]. workspace [blocks, 2, d]: each block of rows adds up its own.
 PHX_KERNEL(void, head_norm_backward,
-           (const Tensor& x, const Tensor& wq, const Tensor& wk, const Tensor& rstd, const Tensor& dy,
-            const PackedHeads& heads, const NormOptions& options, Tensor& workspace, Tensor& dx,
-            const Sink& dwq, const Sink& dwk))
+           (const Tensor& x, const Tensor& wq, const Tensor& wk, const Tensor& rstd,
+            const Tensor& dy, const PackedHeads& heads, const NormOptions& options,
+            Tensor& workspace, Tensor& dx, const Sink& dwq, const Sink& dwk))
 
 Shape head_norm_workspace(const Tensor& x, const PackedHeads& heads);
 

@@ -1,6 +1,6 @@
-#include "kernels/layer_norm.h"
+#include "phalanx/kernels/layer_norm.h"
 
-#include "kernels/row_blocks.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels {
 

@@ -2,9 +2,9 @@
 // `zero_centred`: the weight is stored as w - 1 (Megatron's "1p").
 #pragma once
 
-#include "core/autograd.h"
-#include "kernels/dispatch.h"
-#include "kernels/rms_norm.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/dispatch.h"
+#include "phalanx/kernels/rms_norm.h"
 
 namespace phx::kernels {
 

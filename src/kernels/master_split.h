@@ -11,8 +11,8 @@
 // nan has no nearest: it becomes W with its top bits and the quiet bit, R = 0, and stays a nan.
 #pragma once
 
-#include "core/small_float.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/small_float.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/matmul.h"
+#include "phalanx/kernels/matmul.h"
 
-#include "kernels/matmul_blocks.h"
+#include "phalanx/kernels/matmul_blocks.h"
 
 namespace phx::kernels {
 

@@ -7,8 +7,8 @@
 // output is cut into tiles by shape, and each tile is one call to the library.
 #pragma once
 
-#include "core/autograd.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "base/math.h"
-#include "kernels/matmul.h"
+#include "phalanx/base/math.h"
+#include "phalanx/kernels/matmul.h"
 
 namespace phx::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/random_fill.h"
+#include "phalanx/kernels/random_fill.h"
 
 namespace phx::kernels {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "kernels/dispatch.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

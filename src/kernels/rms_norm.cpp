@@ -1,9 +1,9 @@
-#include "kernels/rms_norm.h"
+#include "phalanx/kernels/rms_norm.h"
 
 #include <algorithm>
 
-#include "base/math.h"
-#include "kernels/row_blocks.h"
+#include "phalanx/base/math.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels {
 

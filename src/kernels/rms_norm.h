@@ -2,8 +2,8 @@
 // as w - 1 (Megatron's "1p", Gemma).
 #pragma once
 
-#include "core/autograd.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

@@ -1,4 +1,4 @@
-#include "kernels/rope.h"
+#include "phalanx/kernels/rope.h"
 
 namespace phx::kernels {
 

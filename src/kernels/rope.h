@@ -3,9 +3,9 @@
 //   (a, b) -> (a cos - b sin, b cos + a sin)
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/dispatch.h"
-#include "kernels/rope_frequencies.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/dispatch.h"
+#include "phalanx/kernels/rope_frequencies.h"
 
 namespace phx::kernels {
 

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx::kernels {
 

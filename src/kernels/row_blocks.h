@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "base/math.h"
-#include "core/runtime.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx::kernels {
 

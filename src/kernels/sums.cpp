@@ -1,6 +1,6 @@
-#include "kernels/sums.h"
+#include "phalanx/kernels/sums.h"
 
-#include "kernels/row_blocks.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels {
 

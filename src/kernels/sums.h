@@ -2,8 +2,8 @@
 // every time.
 #pragma once
 
-#include "core/autograd.h"
-#include "kernels/dispatch.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/dispatch.h"
 
 namespace phx::kernels {
 

@@ -1,8 +1,8 @@
 // One micro-batch on the device.
 #pragma once
 
-#include "core/named_tensors.h"
-#include "ops/attention.h"
+#include "phalanx/core/named_tensors.h"
+#include "phalanx/ops/attention.h"
 
 namespace phx {
 
@@ -11,7 +11,8 @@ namespace phx {
 //   labels     [s, b], -100 is ignored
 //   loss_mask  [s, b] in acc_dtype; absent: all ones
 //   positions  [s, b] i32; absent: 0, 1, 2 ..
-// Other models may ask their dataset for other names.
+// The loader provides tokens, labels (-100 where the mask is 0) and, where samples have them,
+// positions. Stages inside of a pipeline get positions and lengths only, or nothing.
 struct Batch {
   NamedTensors tensors;
   PackedSequences packed = {};  // b is 1 then, and s the tokens of all samples; or undefined

@@ -1,18 +1,28 @@
-#include "models/catalogue.h"
+#include "phalanx/models/catalogue.h"
 
-#include "base/error.h"
-#include "models/gpt/gpt_model.h"
+#include <algorithm>
+
+#include "phalanx/base/error.h"
+#include "phalanx/models/gpt/gpt_model.h"
 
 namespace phx {
 
-const ModelFamily& Catalogue::model(const std::string& name) const {
+const ModelFamily* Catalogue::find(const std::string& name) const {
+  const auto found = std::ranges::find(models, name, &ModelFamily::name);
+  return found == models.end() ? nullptr : &*found;
+}
+
+std::string Catalogue::names() const {
   std::string names;
-  for (const ModelFamily& family : models) {
-    if (family.name == name) return family;
-    names += (names.empty() ? "" : ", ") + family.name;
-  }
-  throw_error(
-      str_cat("--model ", name, " is not in the catalogue of this program, which has: ", names));
+  for (const ModelFamily& family : models) names += (names.empty() ? "" : ", ") + family.name;
+  return names;
+}
+
+const ModelFamily& Catalogue::model(const std::string& name) const {
+  const ModelFamily* family = find(name);
+  PHX_CHECK(family != nullptr, "--model ", name,
+            " is not in the catalogue of this program, which has: ", names());
+  return *family;
 }
 
 ModelFamily decoder_of(std::string name, std::string help, LayerParts parts) {

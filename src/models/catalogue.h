@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "models/model.h"
-#include "transformer/layer_part.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/models/model.h"
+#include "phalanx/transformer/layer_part.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 
@@ -35,8 +35,20 @@ struct ModelFamily {
 struct Catalogue {
   std::vector<ModelFamily> models;
 
+  const ModelFamily* find(const std::string& name) const;  // null: there is none
   // Throws and names the models that there are.
   const ModelFamily& model(const std::string& name) const;
+  std::string names() const;  // "gpt, mine"
+};
+
+// Which of them a run trains.
+struct ModelChoice {
+  std::string model = "gpt";
+
+  template <class Field>
+  void each(Field&& field) {
+    field("model", model, "which model of the program's catalogue is trained");
+  }
 };
 
 // A decoder as in the GPT family, whose layers are made of these parts.

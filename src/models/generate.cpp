@@ -1,10 +1,10 @@
-#include "models/generate.h"
+#include "phalanx/models/generate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "core/philox.h"
+#include "phalanx/core/philox.h"
 
 namespace phx {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "models/model.h"
+#include "phalanx/models/model.h"
 
 namespace phx {
 

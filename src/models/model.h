@@ -8,12 +8,12 @@
 #include <memory>
 #include <optional>
 
-#include "models/batch.h"
-#include "nn/module.h"
-#include "parallel/pipeline/stage.h"
-#include "transformer/forward_context.h"
-#include "transformer/layer_context.h"
-#include "transformer/recompute_policy.h"
+#include "phalanx/models/batch.h"
+#include "phalanx/nn/module.h"
+#include "phalanx/parallel/pipeline/stage.h"
+#include "phalanx/transformer/forward_context.h"
+#include "phalanx/transformer/layer_context.h"
+#include "phalanx/transformer/recompute_policy.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
 // The axes of the mesh of ranks, and how a parameter relates to them. This is all that a parameter
-// says about ranks: who reduces, counts, saves and shards it follows from it (parallel/ownership.h).
+// says about ranks: who reduces, counts, saves and shards it follows from it
+// (parallel/ownership.h).
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
-#include <string>
 
 namespace phx {
 
@@ -35,13 +35,6 @@ class Axes {
   }
   constexpr bool operator==(const Axes&) const = default;
 
-  std::string text() const {  // "tp-cp", as a group of these axes is called
-    std::string names;
-    for (const Axis axis : kAllAxes)
-      if (has(axis)) names += (names.empty() ? "" : "-") + std::string(name_of(axis));
-    return names;
-  }
-
  private:
   uint32_t bits_ = 0;
 };
@@ -54,9 +47,9 @@ struct ParameterAxes {
   Grid grid = Grid::dense;
   // Every rank along these has a part of its own. pp: one stage has the layer.
   Axes cut = {Axis::pp};
-  // The ranks along these all have it and each sees only some of the tokens, positions or heads that
-  // it is used on: the gradient is the sum of theirs. pp: the first and the last stage have it (a
-  // tied embedding).
+  // The ranks along these all have it and each sees only some of the tokens, positions or heads
+  // that it is used on: the gradient is the sum of theirs. pp: the first and the last stage have it
+  // (a tied embedding).
   Axes partial = {Axis::dp, Axis::cp};
   // Along every other axis ranks have the same weight and compute the same gradient.
 

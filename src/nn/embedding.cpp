@@ -1,6 +1,6 @@
-#include "nn/embedding.h"
+#include "phalanx/nn/embedding.h"
 
-#include "ops/embedding.h"
+#include "phalanx/ops/embedding.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
 // Rows of a table by id, the same on every rank.
 #pragma once
 
-#include "nn/module.h"
+#include "phalanx/nn/module.h"
 
 namespace phx {
 

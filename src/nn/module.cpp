@@ -1,4 +1,4 @@
-#include "nn/module.h"
+#include "phalanx/nn/module.h"
 
 namespace phx {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/parameter.h"
+#include "phalanx/nn/parameter.h"
 
 namespace phx {
 

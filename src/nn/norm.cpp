@@ -1,7 +1,7 @@
-#include "nn/norm.h"
+#include "phalanx/nn/norm.h"
 
-#include "ops/layer_norm.h"
-#include "ops/rms_norm.h"
+#include "phalanx/ops/layer_norm.h"
+#include "phalanx/ops/rms_norm.h"
 
 namespace phx {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "nn/module.h"
+#include "phalanx/nn/module.h"
 
 namespace phx {
 

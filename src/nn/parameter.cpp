@@ -1,9 +1,9 @@
-#include "nn/parameter.h"
+#include "phalanx/nn/parameter.h"
 
 #include <utility>
 
-#include "core/philox.h"
-#include "kernels/random_fill.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/kernels/random_fill.h"
 
 namespace phx {
 

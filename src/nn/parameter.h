@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/autograd.h"
-#include "core/tensor.h"
-#include "nn/axes.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/nn/axes.h"
 
 namespace phx {
 
@@ -46,7 +46,7 @@ struct ParameterSpec {
   Shape local_shape;          // with padding
   std::vector<Piece> pieces;  // every global element that this rank holds, once
   Init init;
-  ParameterAxes axes = {};    // cut over which ranks, repeated over which
+  ParameterAxes axes = {};  // cut over which ranks, repeated over which
 };
 
 // All of it, where it is; `local_rows` may be larger (zero rows at the end).

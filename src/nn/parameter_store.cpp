@@ -1,9 +1,9 @@
-#include "nn/parameter_store.h"
+#include "phalanx/nn/parameter_store.h"
 
 #include <algorithm>
 #include <tuple>
 
-#include "base/math.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 
@@ -46,8 +46,9 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
       parameters_.push_back(&p);
     });
   }
-  std::stable_sort(parameters_.begin(), parameters_.end(),
-                   [&](Parameter* a, Parameter* b) { return place(*a, options) < place(*b, options); });
+  std::stable_sort(parameters_.begin(), parameters_.end(), [&](Parameter* a, Parameter* b) {
+    return place(*a, options) < place(*b, options);
+  });
   lay_out(options);
 
   weights_ = empty({size_}, options.dtype, device, Purpose::weights);

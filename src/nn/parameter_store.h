@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/module.h"
+#include "phalanx/nn/module.h"
 
 namespace phx {
 
@@ -21,8 +21,8 @@ struct StoreOptions {
   bool initialize = true;
   // Vectors that decay although norms and biases do not, by name.
   std::function<bool(const std::string& name)> also_decays = {};
-  // Parameters of the same class lie together, lower ones first: what is reduced alike, for few long
-  // reductions. None: all are of one class.
+  // Parameters of the same class lie together, lower ones first: what is reduced alike, for few
+  // long reductions. None: all are of one class.
   std::function<int(const Parameter&)> reduction_class = {};
   // Parameters whose learning rate has a schedule of its own, by name.
   std::function<bool(const std::string& name)> decoupled = {};

@@ -1,6 +1,6 @@
-#include "ops/activation.h"
+#include "phalanx/ops/activation.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
 // Activation functions, plain and gated. Only the input is kept for the backward.
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/activation.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/activation.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "ops/add.h"
+#include "phalanx/ops/add.h"
 
-#include "core/autograd.h"
-#include "kernels/elementwise.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/elementwise.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
 // The sum of two tensors: a residual connection.
 #pragma once
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

@@ -1,6 +1,6 @@
-#include "ops/attention.h"
+#include "phalanx/ops/attention.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

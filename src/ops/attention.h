@@ -3,8 +3,8 @@
 // log-sum-exp; nothing of size s x s.
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/attention.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/attention.h"
 
 namespace phx {
 

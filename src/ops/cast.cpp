@@ -1,8 +1,8 @@
-#include "ops/cast.h"
+#include "phalanx/ops/cast.h"
 
-#include "core/accumulate.h"
-#include "core/autograd.h"
-#include "kernels/elementwise.h"
+#include "phalanx/core/accumulate.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/elementwise.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
 // A tensor in another floating type; its gradient comes back in the first one.
 #pragma once
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

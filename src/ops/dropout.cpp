@@ -1,6 +1,6 @@
-#include "ops/dropout.h"
+#include "phalanx/ops/dropout.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

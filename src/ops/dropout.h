@@ -2,8 +2,8 @@
 // indices (kernels/dropout.h), so nothing is saved for the backward.
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/dropout.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/dropout.h"
 
 namespace phx {
 

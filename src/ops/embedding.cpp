@@ -1,6 +1,6 @@
-#include "ops/embedding.h"
+#include "phalanx/ops/embedding.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

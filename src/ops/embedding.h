@@ -1,8 +1,8 @@
 // Rows of a table by index. Learned positions are a second embedding whose result is added.
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/embedding.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/embedding.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
 // RMSNorm of the q and k heads of a packed qkv tensor.
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/head_norm.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/head_norm.h"
 
 namespace phx {
 

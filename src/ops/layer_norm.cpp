@@ -1,6 +1,6 @@
-#include "ops/layer_norm.h"
+#include "phalanx/ops/layer_norm.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
 // (x - mean) / sqrt(variance + eps) * w + bias over the last dimension.
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/layer_norm.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/layer_norm.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
-#include "ops/linear.h"
+#include "phalanx/ops/linear.h"
 
-#include "core/autograd.h"
-#include "kernels/matmul.h"
-#include "kernels/sums.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/matmul.h"
+#include "phalanx/kernels/sums.h"
 
 namespace phx {
 

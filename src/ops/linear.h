@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

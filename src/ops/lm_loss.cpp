@@ -1,10 +1,10 @@
-#include "ops/lm_loss.h"
+#include "phalanx/ops/lm_loss.h"
 
 #include <algorithm>
 
-#include "core/autograd.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/matmul.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/cross_entropy.h"
+#include "phalanx/kernels/matmul.h"
 
 namespace phx {
 

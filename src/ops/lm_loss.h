@@ -14,8 +14,8 @@
 // So training counts its tokens first and gives loss_scale / N as grad_scale.
 #pragma once
 
-#include "comm/communicator.h"
-#include "core/tensor.h"
+#include "phalanx/comm/communicator.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

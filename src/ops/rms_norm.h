@@ -1,8 +1,8 @@
 // x / sqrt(mean(x^2) + eps) * w over the last dimension.
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/rms_norm.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/rms_norm.h"
 
 namespace phx {
 

@@ -1,6 +1,6 @@
-#include "ops/rope.h"
+#include "phalanx/ops/rope.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

@@ -5,8 +5,8 @@
 //   qkv = apply_rope_in_place(std::move(qkv), table, {.first = 0, .n = 40, .d = 128});
 #pragma once
 
-#include "core/tensor.h"
-#include "kernels/rope.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/rope.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "ops/scale.h"
+#include "phalanx/ops/scale.h"
 
-#include "core/autograd.h"
-#include "kernels/elementwise.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/elementwise.h"
 
 namespace phx {
 

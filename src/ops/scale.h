@@ -1,7 +1,7 @@
 // A tensor times a number.
 #pragma once
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "ops/transpose.h"
+#include "phalanx/ops/transpose.h"
 
-#include "core/autograd.h"
-#include "kernels/elementwise.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/elementwise.h"
 
 namespace phx {
 

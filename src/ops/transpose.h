@@ -1,7 +1,7 @@
 // The first two dimensions exchanged: a matrix, or [b, s, h] <-> [s, b, h].
 #pragma once
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

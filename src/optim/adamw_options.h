@@ -1,9 +1,9 @@
 // The AdamW call for a piece of a share: one place for the device's and the host's.
 #pragma once
 
-#include "core/philox.h"
-#include "kernels/adamw.h"
-#include "optim/state_share.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/kernels/adamw.h"
+#include "phalanx/optim/state_share.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "optim/host_update.h"
+#include "phalanx/optim/host_update.h"
 
 #include <algorithm>
 
-#include "kernels/adamw.h"
-#include "kernels/elementwise.h"
-#include "optim/adamw_options.h"
+#include "phalanx/kernels/adamw.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/optim/adamw_options.h"
 
 namespace phx {
 

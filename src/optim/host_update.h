@@ -10,9 +10,9 @@
 
 #include <vector>
 
-#include "core/host_side.h"
-#include "core/step_scalars.h"
-#include "optim/state_share.h"
+#include "phalanx/core/host_side.h"
+#include "phalanx/core/step_scalars.h"
+#include "phalanx/optim/state_share.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "optim/optimizer.h"
+#include "phalanx/optim/optimizer.h"
 
-#include "kernels/adamw.h"
-#include "kernels/clip_factor.h"
-#include "kernels/elementwise.h"
-#include "kernels/sums.h"
-#include "optim/adamw_options.h"
+#include "phalanx/kernels/adamw.h"
+#include "phalanx/kernels/clip_factor.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/kernels/sums.h"
+#include "phalanx/optim/adamw_options.h"
 
 namespace phx {
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
-#include "core/step_scalars.h"
-#include "nn/parameter_store.h"
-#include "optim/host_update.h"
-#include "optim/optimizer_config.h"
-#include "optim/state_share.h"
+#include "phalanx/core/step_scalars.h"
+#include "phalanx/nn/parameter_store.h"
+#include "phalanx/optim/host_update.h"
+#include "phalanx/optim/optimizer_config.h"
+#include "phalanx/optim/state_share.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "optim/optimizer_config.h"
+#include "phalanx/optim/optimizer_config.h"
 
 #include <string>
 
-#include "base/error.h"
-#include "base/option_rules.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
 
 namespace phx {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/option_traits.h"
+#include "phalanx/base/option_traits.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "optim/schedule.h"
+#include "phalanx/optim/schedule.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <optional>
 
-#include "optim/optimizer_config.h"
+#include "phalanx/optim/optimizer_config.h"
 
 namespace phx {
 

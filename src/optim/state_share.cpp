@@ -1,11 +1,11 @@
-#include "optim/state_share.h"
+#include "phalanx/optim/state_share.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
-#include "base/math.h"
-#include "core/philox.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/philox.h"
 
 namespace phx {
 

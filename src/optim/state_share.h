@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "nn/parameter_store.h"
-#include "optim/optimizer_config.h"
+#include "phalanx/nn/parameter_store.h"
+#include "phalanx/optim/optimizer_config.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "parallel/mesh.h"
+#include "phalanx/parallel/mesh.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 
@@ -51,8 +51,8 @@ int Mesh::index(Axis axis) const { return grids_.dense.index(rank_, name_of(axis
 Communicator* Mesh::summed_after(Axis axis) const {
   if (axis == Axis::tp) return tp();
   if (axis == Axis::pp) return embedding();
-  throw_error(str_cat("gradients are summed after the buckets over tp and pp, not over ",
-                      name_of(axis)));
+  throw_error(
+      str_cat("gradients are summed after the buckets over tp and pp, not over ", name_of(axis)));
 }
 
 Ownership Mesh::ownership_of(const ParameterAxes& axes) const {

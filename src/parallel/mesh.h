@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
-#include "nn/axes.h"
-#include "parallel/ownership.h"
-#include "parallel/pipeline/links.h"
-#include "parallel/rank_grid.h"
+#include "phalanx/comm/communicator.h"
+#include "phalanx/nn/axes.h"
+#include "phalanx/parallel/ownership.h"
+#include "phalanx/parallel/pipeline/links.h"
+#include "phalanx/parallel/rank_grid.h"
 
 namespace phx {
 

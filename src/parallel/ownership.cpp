@@ -1,6 +1,6 @@
-#include "parallel/ownership.h"
+#include "phalanx/parallel/ownership.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -5,8 +5,8 @@
 // of an element draw the same number.
 #pragma once
 
-#include "nn/axes.h"
-#include "parallel/rank_grid.h"
+#include "phalanx/nn/axes.h"
+#include "phalanx/parallel/rank_grid.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "parallel/parallel_config.h"
+#include "phalanx/parallel/parallel_config.h"
 
-#include "base/error.h"
-#include "base/option_rules.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
-#include "parallel/rank_grid.h"
+#include "phalanx/parallel/rank_grid.h"
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "plan/advice.h"
+#include "phalanx/plan/advice.h"
 
 #include <fmt/format.h>
 
 #include <optional>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "plan/memory_svg.h"
+#include "phalanx/plan/memory_svg.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <string_view>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "plan/report.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/plan/report.h"
 
 namespace phx {
 

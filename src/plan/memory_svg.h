@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "plan/run_plan.h"
+#include "phalanx/plan/run_plan.h"
 
 namespace phx {
 

@@ -1,6 +1,6 @@
-#include "plan/rank_plan.h"
+#include "phalanx/plan/rank_plan.h"
 
-#include "kernels/attention_use.h"
+#include "phalanx/kernels/attention_use.h"
 
 namespace phx {
 
@@ -14,8 +14,8 @@ int num_groups(const Mesh& mesh) {
   const PipelineLinks links = mesh.links();
   int groups = 0;
   for (const Communicator* group :
-       {mesh.world(), mesh.tp(), mesh.dp_cp(), mesh.key_sharers(), mesh.embedding(), links.forward_in,
-        links.forward_out, links.backward_in, links.backward_out})
+       {mesh.world(), mesh.tp(), mesh.dp_cp(), mesh.key_sharers(), mesh.embedding(),
+        links.forward_in, links.forward_out, links.backward_in, links.backward_out})
     if (group != nullptr) ++groups;
   return groups;
 }

@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-#include "comm/meta_world.h"
-#include "core/host_side.h"
-#include "core/runtime.h"
-#include "train/session.h"
+#include "phalanx/comm/meta_world.h"
+#include "phalanx/core/host_side.h"
+#include "phalanx/core/runtime.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 

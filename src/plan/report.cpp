@@ -1,14 +1,14 @@
-#include "plan/report.h"
+#include "phalanx/plan/report.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "train/memory_table.h"
-#include "train/num_parameters.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/report/memory_table.h"
+#include "phalanx/train/num_parameters.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "plan/run_plan.h"
+#include "phalanx/plan/run_plan.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <thread>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

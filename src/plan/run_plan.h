@@ -12,7 +12,7 @@
 #include <functional>
 #include <vector>
 
-#include "plan/rank_plan.h"
+#include "phalanx/plan/rank_plan.h"
 
 namespace phx {
 

@@ -1,14 +1,14 @@
-#include "train/batch_loader.h"
+#include "phalanx/train/batch_loader.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 
-#include "base/error.h"
-#include "base/mapped_faults.h"
-#include "base/math.h"
-#include "ops/lm_loss.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/mapped_faults.h"
+#include "phalanx/base/math.h"
+#include "phalanx/ops/lm_loss.h"
 
 namespace phx {
 

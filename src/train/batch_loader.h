@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "core/tensor.h"
-#include "data/batch_order.h"
-#include "data/sample_source.h"
-#include "models/batch.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/data/batch_order.h"
+#include "phalanx/data/sample_source.h"
+#include "phalanx/models/batch.h"
 
 namespace phx {
 

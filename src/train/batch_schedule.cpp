@@ -1,4 +1,4 @@
-#include "train/batch_schedule.h"
+#include "phalanx/train/batch_schedule.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 #include <limits>
 #include <optional>
 
-#include "base/error.h"
-#include "base/math.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/problem.h"
+#include "phalanx/base/problem.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "train/data_fingerprint.h"
+#include "phalanx/train/data_fingerprint.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <sstream>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/option_binder.h"
-#include "base/options.h"
-#include "checkpoint/manifest.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/option_binder.h"
+#include "phalanx/base/options.h"
+#include "phalanx/checkpoint/manifest.h"
 
 namespace phx {
 namespace {

@@ -1,11 +1,11 @@
-#include "train/layout.h"
+#include "phalanx/train/layout.h"
 
 #include <algorithm>
 #include <set>
 
-#include "base/error.h"
-#include "base/option_rules.h"
-#include "train/batch_schedule.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
+#include "phalanx/train/batch_schedule.h"
 
 namespace phx {
 

@@ -5,12 +5,12 @@
 
 #include <functional>
 
-#include "parallel/mesh.h"
-#include "parallel/parallel_config.h"
-#include "parallel/pipeline/placement.h"
-#include "parallel/pipeline/schedule.h"
-#include "train/train_config.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/parallel/mesh.h"
+#include "phalanx/parallel/parallel_config.h"
+#include "phalanx/parallel/pipeline/placement.h"
+#include "phalanx/parallel/pipeline/schedule.h"
+#include "phalanx/train/train_config.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

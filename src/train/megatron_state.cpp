@@ -1,12 +1,12 @@
-#include "train/megatron_state.h"
+#include "phalanx/train/megatron_state.h"
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/option_binder.h"
-#include "base/options.h"
-#include "optim/optimizer_config.h"
-#include "optim/schedule.h"
-#include "train/train_config.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/option_binder.h"
+#include "phalanx/base/options.h"
+#include "phalanx/optim/optimizer_config.h"
+#include "phalanx/optim/schedule.h"
+#include "phalanx/train/train_config.h"
 
 namespace phx {
 namespace {

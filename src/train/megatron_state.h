@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/manifest.h"
-#include "convert/megatron_model.h"
-#include "train/run_state.h"
+#include "phalanx/checkpoint/manifest.h"
+#include "phalanx/convert/megatron_model.h"
+#include "phalanx/train/run_state.h"
 
 namespace phx {
 

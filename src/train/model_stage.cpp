@@ -1,7 +1,7 @@
-#include "train/model_stage.h"
+#include "phalanx/train/model_stage.h"
 
-#include "kernels/elementwise.h"
-#include "kernels/sums.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/kernels/sums.h"
 
 namespace phx {
 
@@ -11,7 +11,13 @@ Tensor of_micro_batch(const Tensor& values, int micro_batch) {
   return values.defined() && values.dim(0) > 1 ? values.rows(micro_batch, 1) : values;
 }
 
-// The same names with other tensors: what a segment gives and takes is in the message's order.
+// Messages are read by name; what a segment takes and gives is in the order of the spec.
+std::vector<Tensor> tensors_of(const MessageSpec& spec, const StageMessage& message) {
+  std::vector<Tensor> tensors;
+  for (const TensorSpec& one : spec) tensors.push_back(message.at(one.name));
+  return tensors;
+}
+
 StageMessage named(const MessageSpec& spec, std::span<const Tensor> tensors) {
   PHX_ASSERT(spec.size() == tensors.size(), "a message of ", spec.size(), " tensors has ",
              tensors.size());
@@ -43,10 +49,11 @@ StageMessage ModelStage::forward(int micro_batch, int chunk, const StageMessage&
   Model& model = this->model(chunk);
   if (!work_.grad_scale.defined()) return run(model, micro_batch, input).message;
   const MessageSpec in = this->input(micro_batch, chunk), out = output(micro_batch, chunk);
-  auto segment = std::make_unique<Segment>(
-      in.empty() ? std::vector<Tensor>() : input.tensors(), [&](std::span<const Tensor> tensors) {
+  auto segment =
+      std::make_unique<Segment>(tensors_of(in, input), [&](std::span<const Tensor> tensors) {
         const ModelOutput output = run(model, micro_batch, named(in, tensors));
-        return model.part().end ? std::vector<Tensor>{output.loss_sum} : output.message.tensors();
+        if (model.part().end) return std::vector<Tensor>{output.loss_sum};
+        return tensors_of(out, output.message);
       });
   const std::vector<Tensor> outputs = segment->take_outputs();
   segments_[{micro_batch, chunk}] = std::move(segment);
@@ -61,8 +68,9 @@ StageMessage ModelStage::backward(int micro_batch, int chunk, const StageMessage
              " has no forward");
   const std::unique_ptr<Segment> segment = std::move(found->second);
   segments_.erase(found);
-  const std::vector<Tensor> start =
-      model(chunk).part().end ? std::vector<Tensor>{one_} : doutput.tensors();
+  const std::vector<Tensor> start = model(chunk).part().end
+                                        ? std::vector<Tensor>{one_}
+                                        : tensors_of(output(micro_batch, chunk), doutput);
   const auto gradients =
       segment->backward(start, {.defer = defer_weights ? &deferred_[key] : nullptr});
   return named(input(micro_batch, chunk), gradients);

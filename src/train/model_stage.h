@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/segment.h"
-#include "models/model.h"
-#include "parallel/pipeline/stage.h"
+#include "phalanx/core/segment.h"
+#include "phalanx/models/model.h"
+#include "phalanx/parallel/pipeline/stage.h"
 
 namespace phx {
 

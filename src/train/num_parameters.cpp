@@ -1,4 +1,4 @@
-#include "train/num_parameters.h"
+#include "phalanx/train/num_parameters.h"
 
 namespace phx {
 

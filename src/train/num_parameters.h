@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "models/catalogue.h"
+#include "phalanx/models/catalogue.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <chrono>
 
-#include "kernels/matmul.h"
-#include "kernels/random_fill.h"
-#include "train/trainer.h"
+#include "phalanx/kernels/matmul.h"
+#include "phalanx/kernels/random_fill.h"
+#include "phalanx/train/trainer.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "train/profiler.h"
+#include "phalanx/train/profiler.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <chrono>
 #include <filesystem>
 
-#include "base/error.h"
-#include "base/log.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
 
 namespace phx {
 

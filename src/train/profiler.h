@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "base/terminal.h"
-#include "core/op_trace.h"
-#include "parallel/mesh.h"
-#include "train/train_config.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/terminal.h"
+#include "phalanx/core/op_trace.h"
+#include "phalanx/parallel/mesh.h"
+#include "phalanx/train/train_config.h"
 
 namespace phx {
 

@@ -1,21 +1,21 @@
-#include "train/run_state.h"
+#include "phalanx/train/run_state.h"
 
 #include <algorithm>
 #include <functional>
 #include <set>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/log.h"
-#include "base/option_binder.h"
-#include "base/options.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/saver.h"
-#include "convert/hf_model.h"
-#include "convert/megatron_model.h"
-#include "train/data_fingerprint.h"
-#include "train/megatron_state.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/log.h"
+#include "phalanx/base/option_binder.h"
+#include "phalanx/base/options.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/saver.h"
+#include "phalanx/convert/hf_model.h"
+#include "phalanx/convert/megatron_model.h"
+#include "phalanx/train/data_fingerprint.h"
+#include "phalanx/train/megatron_state.h"
 
 namespace phx {
 
@@ -138,6 +138,8 @@ void compare_options(const SavedRun& saved, const RunConfig& config, bool weight
   TransformerConfig model;
   OptimizerConfig optim;
   OptionSet model_fields, schedule_fields;
+  ModelChoice choice;
+  model_fields.add("Model", choice);
   model_fields.add("Model", model);
   schedule_fields.add("Optimizer", optim);
   std::string different;

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/loader.h"
-#include "checkpoint/manifest.h"
-#include "optim/loss_scaler.h"
-#include "optim/schedule.h"
-#include "train/session.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/loader.h"
+#include "phalanx/checkpoint/manifest.h"
+#include "phalanx/optim/loss_scaler.h"
+#include "phalanx/optim/schedule.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 

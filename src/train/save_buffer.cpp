@@ -1,9 +1,9 @@
-#include "train/save_buffer.h"
+#include "phalanx/train/save_buffer.h"
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "base/format.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "train/save_folder.h"
+#include "phalanx/train/save_folder.h"
 
 #include <filesystem>
 
-#include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
 // Whether a run may save its checkpoints where it is told to.
 #pragma once
 
-#include "train/train_config.h"
+#include "phalanx/train/train_config.h"
 
 namespace phx {
 

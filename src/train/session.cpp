@@ -1,8 +1,8 @@
-#include "train/session.h"
+#include "phalanx/train/session.h"
 
 #include <algorithm>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 
@@ -120,6 +120,8 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
       .reduction_class =
           [&mesh](const Parameter& p) {
             const Ownership ownership = mesh.ownership_of(p.axes());
+            PHX_ASSERT(p.axes().grid == Grid::dense, p.name(),
+                       " is on the expert grid, but buckets are summed over dp-cp");
             if (!ownership.repeated.has(Axis::tp)) return 0;
             return ownership.summed_after.has(Axis::tp) ? 2 : 1;
           },

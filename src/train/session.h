@@ -6,18 +6,18 @@
 #include <memory>
 #include <optional>
 
-#include "data/chat/sft_config.h"
-#include "data/data_config.h"
-#include "models/catalogue.h"
-#include "optim/optimizer.h"
-#include "optim/optimizer_config.h"
-#include "parallel/data/data_parallel.h"
-#include "parallel/parallel_config.h"
-#include "train/batch_loader.h"
-#include "train/batch_schedule.h"
-#include "train/flops.h"
-#include "train/train_config.h"
-#include "train/train_step.h"
+#include "phalanx/data/chat/sft_config.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/models/catalogue.h"
+#include "phalanx/optim/optimizer.h"
+#include "phalanx/optim/optimizer_config.h"
+#include "phalanx/parallel/data/data_parallel.h"
+#include "phalanx/parallel/parallel_config.h"
+#include "phalanx/report/flops.h"
+#include "phalanx/train/batch_loader.h"
+#include "phalanx/train/batch_schedule.h"
+#include "phalanx/train/train_config.h"
+#include "phalanx/train/train_step.h"
 
 namespace phx {
 

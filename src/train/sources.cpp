@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/error.h"
-#include "base/log.h"
-#include "base/math.h"
-#include "data/byte_tokenizer.h"
-#include "data/chat/sft_sources.h"
-#include "data/gpt/datasets.h"
-#include "data/tokenizer.h"
-#include "train/session.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
+#include "phalanx/base/math.h"
+#include "phalanx/data/chat/sft_sources.h"
+#include "phalanx/data/gpt/datasets.h"
+#include "phalanx/text/byte_tokenizer.h"
+#include "phalanx/text/tokenizer.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 

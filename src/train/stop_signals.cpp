@@ -1,4 +1,4 @@
-#include "train/stop_signals.h"
+#include "phalanx/train/stop_signals.h"
 
 #include <unistd.h>
 

@@ -1,10 +1,10 @@
-#include "train/train_config.h"
+#include "phalanx/train/train_config.h"
 
 #include <algorithm>
 
-#include "base/error.h"
-#include "base/option_rules.h"
-#include "train/batch_schedule.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
+#include "phalanx/train/batch_schedule.h"
 
 namespace phx {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/option_traits.h"
-#include "core/runtime.h"
+#include "phalanx/base/option_traits.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx {
 
@@ -126,4 +126,4 @@ std::vector<Rule> train_rules();
 
 }  // namespace phx
 
-#include "train/train_fields.h"
+#include "phalanx/train/train_fields.h"

@@ -1,7 +1,7 @@
 // The fields of TrainConfig as options. Included by train_config.h.
 #pragma once
 
-#include "train/train_config.h"
+#include "phalanx/train/train_config.h"
 
 namespace phx {
 

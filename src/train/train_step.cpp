@@ -1,13 +1,13 @@
-#include "train/train_step.h"
+#include "phalanx/train/train_step.h"
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
-#include "core/op_trace.h"
-#include "kernels/elementwise.h"
-#include "kernels/sums.h"
-#include "parallel/pipeline/engine.h"
+#include "phalanx/core/op_trace.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/kernels/sums.h"
+#include "phalanx/parallel/pipeline/engine.h"
 
 namespace phx {
 

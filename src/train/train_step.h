@@ -17,17 +17,17 @@
 #include <map>
 #include <optional>
 
-#include "base/error.h"
-#include "core/step_scalars.h"
-#include "nn/parameter_store.h"
-#include "optim/optimizer.h"
-#include "parallel/data/data_parallel.h"
-#include "parallel/mesh.h"
-#include "parallel/pipeline/check.h"
-#include "train/batch_loader.h"
-#include "train/layout.h"
-#include "train/model_stage.h"
-#include "train/train_config.h"
+#include "phalanx/base/error.h"
+#include "phalanx/core/step_scalars.h"
+#include "phalanx/nn/parameter_store.h"
+#include "phalanx/optim/optimizer.h"
+#include "phalanx/parallel/data/data_parallel.h"
+#include "phalanx/parallel/mesh.h"
+#include "phalanx/parallel/pipeline/check.h"
+#include "phalanx/train/batch_loader.h"
+#include "phalanx/train/layout.h"
+#include "phalanx/train/model_stage.h"
+#include "phalanx/train/train_config.h"
 
 namespace phx {
 

@@ -1,17 +1,17 @@
-#include "train/trainer.h"
+#include "phalanx/train/trainer.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/log.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "comm/machine_limits.h"
-#include "kernels/attention_use.h"
-#include "train/log_line.h"
-#include "train/memory_table.h"
-#include "train/save_buffer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/log.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/comm/machine_limits.h"
+#include "phalanx/kernels/attention_use.h"
+#include "phalanx/report/log_line.h"
+#include "phalanx/report/memory_table.h"
+#include "phalanx/train/save_buffer.h"
 
 namespace phx {
 

@@ -6,17 +6,17 @@
 #include <memory>
 #include <optional>
 
-#include "base/terminal.h"
-#include "checkpoint/saver.h"
-#include "optim/schedule.h"
-#include "train/iteration_report.h"
-#include "train/metrics.h"
-#include "train/profiler.h"
-#include "train/run_state.h"
-#include "train/session.h"
-#include "train/side_output.h"
-#include "train/stop_signals.h"
-#include "train/tensorboard.h"
+#include "phalanx/base/terminal.h"
+#include "phalanx/checkpoint/saver.h"
+#include "phalanx/optim/schedule.h"
+#include "phalanx/report/iteration_report.h"
+#include "phalanx/report/metrics.h"
+#include "phalanx/report/side_output.h"
+#include "phalanx/report/tensorboard.h"
+#include "phalanx/train/profiler.h"
+#include "phalanx/train/run_state.h"
+#include "phalanx/train/session.h"
+#include "phalanx/train/stop_signals.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "transformer/block.h"
+#include "phalanx/transformer/block.h"
 
 #include <algorithm>
 
-#include "core/layer_offload.h"
-#include "core/segment.h"
-#include "transformer/mlp.h"
-#include "transformer/self_attention.h"
+#include "phalanx/core/layer_offload.h"
+#include "phalanx/core/segment.h"
+#include "phalanx/transformer/mlp.h"
+#include "phalanx/transformer/self_attention.h"
 
 namespace phx {
 

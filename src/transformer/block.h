@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "nn/norm.h"
-#include "transformer/layer_part.h"
+#include "phalanx/nn/norm.h"
+#include "phalanx/transformer/layer_part.h"
 
 namespace phx {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/sample_place.h"
-#include "core/tensor.h"
-#include "ops/attention.h"
+#include "phalanx/core/sample_place.h"
+#include "phalanx/core/tensor.h"
+#include "phalanx/ops/attention.h"
 
 namespace phx {
 
@@ -28,7 +28,6 @@ struct ForwardContext {
   int64_t first_position = 0;  // of the sequence's first token
   Tensor positions = {};       // i32 [s, b] of every token; undefined: they count up from the first
   PackedSequences packed = {};  // of a row [t, 1] of several sequences; undefined: s is one
-  bool causal = true;           // a token sees those before it only
   bool training = true;         // false: no dropout
   KvCache* cache = nullptr;     // generation only
 };

@@ -1,8 +1,8 @@
 // What the parts of a layer are built with: how the model is cut, and which layer it is.
 #pragma once
 
-#include "parallel/tensor/tensor_parallel.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/parallel/tensor/tensor_parallel.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "nn/module.h"
-#include "transformer/forward_context.h"
-#include "transformer/layer_context.h"
-#include "transformer/recompute_policy.h"
-#include "transformer/rope_tables.h"
+#include "phalanx/nn/module.h"
+#include "phalanx/transformer/forward_context.h"
+#include "phalanx/transformer/layer_context.h"
+#include "phalanx/transformer/recompute_policy.h"
+#include "phalanx/transformer/rope_tables.h"
 
 namespace phx {
 
@@ -30,7 +30,7 @@ class LayerPart : public Module {
 };
 
 struct NamedPart {
-  std::string name;  // in the checkpoint, and for --recompute-modules
+  std::string name;  // in the checkpoint, and in RecomputePolicy::parts
   std::unique_ptr<LayerPart> part;
 };
 using LayerParts = std::function<std::vector<NamedPart>(const LayerContext& layer)>;

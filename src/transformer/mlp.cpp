@@ -1,8 +1,8 @@
-#include "transformer/mlp.h"
+#include "phalanx/transformer/mlp.h"
 
 #include <cmath>
 
-#include "ops/activation.h"
+#include "phalanx/ops/activation.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
 // norm -> fc1 -> activation -> fc2. Gated activations take fc1's output as [gate | up].
 #pragma once
 
-#include "transformer/layer_part.h"
-#include "transformer/normed_linear.h"
+#include "phalanx/transformer/layer_part.h"
+#include "phalanx/transformer/normed_linear.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "transformer/normed_linear.h"
+#include "phalanx/transformer/normed_linear.h"
 
-#include "core/philox.h"
-#include "ops/dropout.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/ops/dropout.h"
 
 namespace phx {
 

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "kernels/dropout.h"
-#include "nn/norm.h"
-#include "parallel/tensor/layers.h"
-#include "transformer/forward_context.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/kernels/dropout.h"
+#include "phalanx/nn/norm.h"
+#include "phalanx/parallel/tensor/layers.h"
+#include "phalanx/transformer/forward_context.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "transformer/rope_tables.h"
+#include "phalanx/transformer/rope_tables.h"
 
 #include <map>
 #include <utility>

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "ops/rope.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/ops/rope.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

@@ -1,12 +1,12 @@
-#include "transformer/self_attention.h"
+#include "phalanx/transformer/self_attention.h"
 
 #include <algorithm>
 
-#include "core/philox.h"
-#include "core/segment.h"
-#include "ops/head_norm.h"
-#include "ops/rope.h"
-#include "parallel/tensor/key_groups.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/segment.h"
+#include "phalanx/ops/head_norm.h"
+#include "phalanx/ops/rope.h"
+#include "phalanx/parallel/tensor/key_groups.h"
 
 namespace phx {
 
@@ -107,7 +107,7 @@ Tensor SelfAttention::add_to(const Tensor& residual, const Tensor& x,
 
 AttentionOptions SelfAttention::options(const ForwardContext& context) const {
   const auto window = config_.layer_window(layer_);
-  return {.causal = context.causal,
+  return {.causal = true,
           .scale = config_.softmax_scale(),
           .window_left = window ? int(window->left) : -1,
           .softcap = config_.attn_logit_softcapping.value_or(0.0),

@@ -8,11 +8,11 @@
 
 #include <optional>
 
-#include "nn/norm.h"
-#include "ops/attention.h"
-#include "transformer/layer_part.h"
-#include "transformer/normed_linear.h"
-#include "transformer/transformer_config.h"
+#include "phalanx/nn/norm.h"
+#include "phalanx/ops/attention.h"
+#include "phalanx/transformer/layer_part.h"
+#include "phalanx/transformer/normed_linear.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "transformer/transformer_config.h"
+#include "phalanx/transformer/transformer_config.h"
 
 #include <cmath>
 
-#include "base/error.h"
-#include "base/math.h"
-#include "base/option_rules.h"
-#include "base/option_values.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
+#include "phalanx/base/option_rules.h"
+#include "phalanx/base/option_values.h"
 
 namespace phx {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/frequency_pattern.h"
-#include "base/option_traits.h"
-#include "transformer/window_size.h"
+#include "phalanx/base/frequency_pattern.h"
+#include "phalanx/base/option_traits.h"
+#include "phalanx/transformer/window_size.h"
 
 namespace phx {
 
@@ -135,4 +135,4 @@ std::vector<Rule> transformer_rules();
 
 }  // namespace phx
 
-#include "transformer/transformer_fields.h"
+#include "phalanx/transformer/transformer_fields.h"

@@ -1,7 +1,7 @@
 // The fields of TransformerConfig as options. Included by transformer_config.h.
 #pragma once
 
-#include "transformer/transformer_config.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 

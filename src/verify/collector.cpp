@@ -1,9 +1,9 @@
-#include "verify/collector.h"
+#include "phalanx/verify/collector.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/distance.h"
+#include "phalanx/base/distance.h"
 
 namespace phx {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/layout_run.h"
+#include "phalanx/verify/layout_run.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
-#include "verify/layout_run.h"
+#include "phalanx/verify/layout_run.h"
 
-#include "base/error.h"
-#include "comm/thread_world.h"
-#include "verify/collector.h"
+#include "phalanx/base/error.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/verify/collector.h"
 
 namespace phx {
 

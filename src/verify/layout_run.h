@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/session.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 

@@ -1,12 +1,12 @@
-#include "verify/parity.h"
+#include "phalanx/verify/parity.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/distance.h"
-#include "base/error.h"
+#include "phalanx/base/distance.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

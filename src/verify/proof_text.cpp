@@ -1,10 +1,10 @@
-#include "verify/proof_text.h"
+#include "phalanx/verify/proof_text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "base/format.h"
+#include "phalanx/base/format.h"
 
 namespace phx {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "verify/parity.h"
-#include "verify/resume.h"
+#include "phalanx/verify/parity.h"
+#include "phalanx/verify/resume.h"
 
 namespace phx {
 

@@ -1,16 +1,16 @@
-#include "verify/resume.h"
+#include "phalanx/verify/resume.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "base/json_lines.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/native_checkpoint.h"
-#include "comm/thread_world.h"
-#include "train/trainer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/json_lines.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/train/trainer.h"
 
 namespace phx {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "train/session.h"
+#include "phalanx/base/file.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 

@@ -1,12 +1,12 @@
-#include "verify/shrink.h"
+#include "phalanx/verify/shrink.h"
 
 #include <algorithm>
 #include <optional>
 #include <tuple>
 
-#include "base/error.h"
-#include "base/math.h"
-#include "verify/shrink_layers.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
+#include "phalanx/verify/shrink_layers.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "verify/shrink_layers.h"
+#include "phalanx/verify/shrink_layers.h"
 
 #include <algorithm>
 #include <set>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
 // How a model has fewer layers and its pipeline fewer stages, but stages of the same kinds.
 #pragma once
 
-#include "parallel/pipeline/placement.h"
-#include "train/session.h"
+#include "phalanx/parallel/pipeline/placement.h"
+#include "phalanx/train/session.h"
 
 namespace phx {
 

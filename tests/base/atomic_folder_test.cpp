@@ -1,4 +1,4 @@
-#include "base/atomic_folder.h"
+#include "phalanx/base/atomic_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #include "support/faulty_disk.h"
 #include "support/temp_folder.h"
 

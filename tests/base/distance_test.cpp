@@ -1,11 +1,11 @@
-#include "base/distance.h"
+#include "phalanx/base/distance.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <vector>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

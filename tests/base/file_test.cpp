@@ -1,4 +1,4 @@
-#include "base/file.h"
+#include "phalanx/base/file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,8 +1,8 @@
-#include "base/frequency_pattern.h"
+#include "phalanx/base/frequency_pattern.h"
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/json_lines.h"
+#include "phalanx/base/json_lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
-#include "base/json.h"
+#include "phalanx/base/json.h"
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

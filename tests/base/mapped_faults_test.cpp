@@ -1,4 +1,4 @@
-#include "base/mapped_faults.h"
+#include "phalanx/base/mapped_faults.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "base/math.h"
+#include "phalanx/base/math.h"
 
 #include <gtest/gtest.h>
 

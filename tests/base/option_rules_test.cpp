@@ -1,4 +1,4 @@
-#include "base/option_rules.h"
+#include "phalanx/base/option_rules.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "base/frequency_pattern.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/frequency_pattern.h"
 
 namespace phx {
 namespace {

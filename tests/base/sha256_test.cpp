@@ -1,4 +1,4 @@
-#include "base/sha256.h"
+#include "phalanx/base/sha256.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,11 @@
-#include "base/terminal.h"
+#include "phalanx/base/terminal.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 
-#include "base/log.h"
+#include "phalanx/base/log.h"
 
 namespace phx {
 namespace {

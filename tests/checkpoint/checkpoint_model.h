@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/parameter_boxes.h"
-#include "nn/module.h"
+#include "phalanx/checkpoint/parameter_boxes.h"
+#include "phalanx/nn/module.h"
 
 namespace phx::testing {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/compare.h"
+#include "phalanx/checkpoint/compare.h"
 
 #include <gtest/gtest.h>
 

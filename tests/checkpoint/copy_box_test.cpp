@@ -1,4 +1,4 @@
-#include "checkpoint/copy_box.h"
+#include "phalanx/checkpoint/copy_box.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/direct_file.h"
+#include "phalanx/checkpoint/direct_file.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #include "support/faulty_disk.h"
 #include "support/temp_folder.h"
 

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include "base/json.h"
-#include "checkpoint/torch/torch_dist.h"
-#include "checkpoint/torch/torch_dist_metadata_writer.h"
-#include "checkpoint/torch/torch_object.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/torch_dist.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata_writer.h"
+#include "phalanx/checkpoint/torch/torch_object.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/folder_lock.h"
+#include "phalanx/checkpoint/folder_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/torch/joined_masters.h"
+#include "phalanx/checkpoint/torch/joined_masters.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "checkpoint/memory_source.h"
-#include "checkpoint/torch/split_masters.h"
 #include "checkpoint/torch_fixture.h"
-#include "core/small_float.h"
+#include "phalanx/checkpoint/torch/split_masters.h"
+#include "phalanx/core/small_float.h"
 
 namespace phx {
 namespace {

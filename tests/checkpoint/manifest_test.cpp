@@ -1,4 +1,4 @@
-#include "checkpoint/manifest.h"
+#include "phalanx/checkpoint/manifest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-#include "checkpoint/torch/megatron_buffers.h"
+#include "phalanx/checkpoint/torch/megatron_buffers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/json.h"
+#include "phalanx/base/json.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/copy_box.h"
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/copy_box.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

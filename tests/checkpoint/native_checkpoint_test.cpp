@@ -1,16 +1,16 @@
-#include "checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_model.h"
-#include "checkpoint/loader.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/saver.h"
-#include "checkpoint/write_checkpoint.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/loader.h"
+#include "phalanx/checkpoint/safetensors.h"
+#include "phalanx/checkpoint/saver.h"
+#include "phalanx/checkpoint/write_checkpoint.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 

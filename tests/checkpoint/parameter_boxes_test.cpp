@@ -1,4 +1,4 @@
-#include "checkpoint/parameter_boxes.h"
+#include "phalanx/checkpoint/parameter_boxes.h"
 
 #include <gtest/gtest.h>
 

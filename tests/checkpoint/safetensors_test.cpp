@@ -1,11 +1,11 @@
-#include "checkpoint/safetensors.h"
+#include "phalanx/checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_model.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/saver.h"
-#include "checkpoint/shard_reader.h"
-#include "comm/thread_world.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/saver.h"
+#include "phalanx/checkpoint/shard_reader.h"
+#include "phalanx/comm/thread_world.h"
 #include "support/temp_folder.h"
 
 namespace phx {

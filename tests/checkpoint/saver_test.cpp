@@ -1,4 +1,4 @@
-#include "checkpoint/saver.h"
+#include "phalanx/checkpoint/saver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 
 #include <cstring>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_model.h"
-#include "checkpoint/native_checkpoint.h"
-#include "comm/thread_world.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/comm/thread_world.h"
 #include "support/faulty_disk.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"

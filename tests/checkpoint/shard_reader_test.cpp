@@ -1,4 +1,4 @@
-#include "checkpoint/shard_reader.h"
+#include "phalanx/checkpoint/shard_reader.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/staging_ring.h"
+#include "phalanx/checkpoint/staging_ring.h"
 
 #include <gtest/gtest.h>
 

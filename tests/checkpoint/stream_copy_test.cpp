@@ -1,4 +1,4 @@
-#include "checkpoint/stream_copy.h"
+#include "phalanx/checkpoint/stream_copy.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/torch/torch_dist.h"
+#include "phalanx/checkpoint/torch/torch_dist.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,15 +6,15 @@
 #include <cmath>
 #include <limits>
 
-#include "checkpoint/torch/master_fit.h"
-#include "checkpoint/torch/megatron_names.h"
-#include "checkpoint/torch/split_masters.h"
-#include "checkpoint/torch/torch_dist_writer.h"
-#include "checkpoint/torch/torch_file.h"
-#include "checkpoint/torch/torch_folder.h"
-#include "checkpoint/torch/torch_kind.h"
 #include "checkpoint/torch_fixture.h"
-#include "kernels/master_split.h"
+#include "phalanx/checkpoint/torch/master_fit.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
+#include "phalanx/checkpoint/torch/split_masters.h"
+#include "phalanx/checkpoint/torch/torch_dist_writer.h"
+#include "phalanx/checkpoint/torch/torch_file.h"
+#include "phalanx/checkpoint/torch/torch_folder.h"
+#include "phalanx/checkpoint/torch/torch_kind.h"
+#include "phalanx/kernels/master_split.h"
 #include "support/temp_folder.h"
 
 namespace phx {

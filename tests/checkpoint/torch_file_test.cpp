@@ -1,15 +1,15 @@
-#include "checkpoint/torch/torch_file.h"
+#include "phalanx/checkpoint/torch/torch_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/torch/pickle_json.h"
-#include "checkpoint/torch/pickle_writer.h"
-#include "checkpoint/torch/torch_folder.h"
-#include "checkpoint/torch/zip.h"
 #include "checkpoint/torch_fixture.h"
+#include "phalanx/checkpoint/torch/pickle_json.h"
+#include "phalanx/checkpoint/torch/pickle_writer.h"
+#include "phalanx/checkpoint/torch/torch_folder.h"
+#include "phalanx/checkpoint/torch/zip.h"
 #include "support/temp_folder.h"
 
 namespace phx {

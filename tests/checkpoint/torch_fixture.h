@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/strided_copy.h"
-#include "core/dtype.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/strided_copy.h"
+#include "phalanx/core/dtype.h"
 
 namespace phx {
 

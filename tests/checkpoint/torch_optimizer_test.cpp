@@ -1,14 +1,14 @@
 // Adam's state in torch folders that Megatron-LM itself saved (scripts/check_megatron_legacy.py
 // --fixtures). That it is the right state, tests/cli/megatron_legacy_test.cpp tells by training on.
-#include "checkpoint/torch/torch_optimizer.h"
+#include "phalanx/checkpoint/torch/torch_optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/json.h"
-#include "checkpoint/torch/pickle_writer.h"
-#include "checkpoint/torch/torch_folder.h"
 #include "checkpoint/torch_fixture.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/pickle_writer.h"
+#include "phalanx/checkpoint/torch/torch_folder.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,12 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/file.h"
-#include "checkpoint/torch/pickle.h"
-#include "checkpoint/torch/pickle_json.h"
-#include "checkpoint/torch/pickle_names.h"
-#include "checkpoint/torch/pickle_writer.h"
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/torch/pickle.h"
+#include "phalanx/checkpoint/torch/pickle_json.h"
+#include "phalanx/checkpoint/torch/pickle_names.h"
+#include "phalanx/checkpoint/torch/pickle_writer.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "base/file.h"
-#include "checkpoint/torch/zip.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/torch/zip.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
+#include "phalanx/cli/commands.h"
 
 namespace phx::testing {
 

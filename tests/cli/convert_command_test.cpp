@@ -1,12 +1,12 @@
-#include "cli/convert_command.h"
+#include "phalanx/cli/convert_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
-#include "cli/pretrain_options.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/pretrain_options.h"
 #include "support/temp_folder.h"
 
 namespace phx {

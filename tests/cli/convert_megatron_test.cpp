@@ -1,18 +1,18 @@
-#include "cli/convert_megatron.h"
+#include "phalanx/cli/convert_megatron.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/edited_torch_dist.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/torch/torch_dist.h"
 #include "checkpoint/torch_fixture.h"
-#include "checkpoint/write_checkpoint.h"
-#include "cli/convert_command.h"
-#include "cli/pretrain_options.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/torch/torch_dist.h"
+#include "phalanx/checkpoint/write_checkpoint.h"
+#include "phalanx/cli/convert_command.h"
+#include "phalanx/cli/pretrain_options.h"
 #include "support/temp_folder.h"
 
 namespace phx {

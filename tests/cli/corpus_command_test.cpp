@@ -1,4 +1,4 @@
-#include "cli/corpus_command.h"
+#include "phalanx/cli/corpus_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/json_lines.h"
-#include "data/byte_tokenizer.h"
-#include "data/story_corpus.h"
-#include "data/token_file.h"
+#include "phalanx/base/json_lines.h"
+#include "phalanx/data/story_corpus.h"
+#include "phalanx/data/token_file.h"
+#include "phalanx/text/byte_tokenizer.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/file.h"
 #include "cli/captured.h"
-#include "cli/exit_codes.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/exit_codes.h"
 #include "support/temp_folder.h"
 
 namespace phx {

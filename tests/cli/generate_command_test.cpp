@@ -1,13 +1,13 @@
-#include "cli/generate_command.h"
+#include "phalanx/cli/generate_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "base/file.h"
 #include "cli/captured.h"
-#include "cli/exit_codes.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/exit_codes.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/compare.h"
-#include "cli/convert_command.h"
-#include "cli/generate_command.h"
-#include "cli/pretrain_command.h"
-#include "cli/pretrain_options.h"
-#include "convert/hf_model.h"
+#include "phalanx/checkpoint/compare.h"
+#include "phalanx/cli/convert_command.h"
+#include "phalanx/cli/generate_command.h"
+#include "phalanx/cli/pretrain_command.h"
+#include "phalanx/cli/pretrain_options.h"
+#include "phalanx/convert/hf_model.h"
 #include "support/temp_folder.h"
 
 namespace phx {

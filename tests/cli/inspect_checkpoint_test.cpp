@@ -1,4 +1,4 @@
-#include "cli/inspect_checkpoint.h"
+#include "phalanx/cli/inspect_checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "cli/captured.h"
-#include "cli/exit_codes.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/cli/exit_codes.h"
 #include "support/temp_folder.h"
 
 namespace phx {

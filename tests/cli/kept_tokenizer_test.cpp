@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "cli/captured.h"
-#include "cli/exit_codes.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/exit_codes.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "cli/launch_command.h"
+#include "phalanx/cli/launch_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <iostream>
 #include <vector>
 
-#include "cli/exit_codes.h"
-#include "comm/launch_environment.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/comm/launch_environment.h"
 #include "support/temp_folder.h"
 
 namespace phx {

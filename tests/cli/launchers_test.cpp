@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #include "support/temp_folder.h"
 
 namespace phx {

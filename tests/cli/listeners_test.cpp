@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "base/error.h"
-#include "base/file.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
 #include "support/temp_folder.h"
 
 namespace phx {

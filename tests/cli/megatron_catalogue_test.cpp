@@ -1,4 +1,4 @@
-#include "cli/megatron_catalogue.h"
+#include "phalanx/cli/megatron_catalogue.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/pretrain_options.h"
+#include "phalanx/cli/pretrain_options.h"
 
 namespace phx {
 namespace {

@@ -8,12 +8,12 @@
 #include <cmath>
 #include <sstream>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/json.h"
 #include "cli/captured.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/json.h"
+#include "phalanx/report/metrics.h"
 #include "support/temp_folder.h"
-#include "train/metrics.h"
 
 namespace phx {
 namespace {

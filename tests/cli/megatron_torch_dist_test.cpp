@@ -7,16 +7,16 @@
 #include <set>
 #include <sstream>
 
-#include "base/file.h"
-#include "base/json.h"
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/edited_torch_dist.h"
-#include "checkpoint/native_checkpoint.h"
-#include "checkpoint/torch/torch_dist.h"
 #include "checkpoint/torch_fixture.h"
 #include "cli/captured.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/torch/torch_dist.h"
+#include "phalanx/report/metrics.h"
 #include "support/temp_folder.h"
-#include "train/metrics.h"
 
 namespace phx {
 namespace {

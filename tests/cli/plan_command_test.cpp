@@ -1,4 +1,4 @@
-#include "cli/plan_command.h"
+#include "phalanx/cli/plan_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <sstream>
 #include <vector>
 
-#include "base/file.h"
-#include "cli/usage_error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/usage_error.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,11 +1,11 @@
-#include "cli/plot_command.h"
+#include "phalanx/cli/plot_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,13 +1,13 @@
-#include "cli/pretrain_options.h"
+#include "phalanx/cli/pretrain_options.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "cli/commands.h"
-#include "cli/exit_codes.h"
+#include "phalanx/base/error.h"
+#include "phalanx/cli/commands.h"
+#include "phalanx/cli/exit_codes.h"
 
 namespace phx {
 namespace {

@@ -10,10 +10,10 @@
 #include <set>
 #include <sstream>
 
-#include "cli/commands.h"
-#include "cli/exit_codes.h"
-#include "cli/not_in_this_build.h"
-#include "cli/pretrain_options.h"
+#include "phalanx/cli/commands.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/not_in_this_build.h"
+#include "phalanx/cli/pretrain_options.h"
 
 namespace phx {
 namespace {

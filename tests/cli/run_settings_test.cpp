@@ -1,5 +1,5 @@
 // Ranks that were not started alike are told so, all of them at once and before training.
-#include "cli/run_settings.h"
+#include "phalanx/cli/run_settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "cli/build_info.h"
-#include "comm/socket.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/build_info.h"
+#include "phalanx/comm/socket.h"
 #include "support/temp_folder.h"
 
 namespace phx {

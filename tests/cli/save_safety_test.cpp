@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "checkpoint/checkpoint_folder.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
 #include "support/temp_folder.h"
 
 namespace phx {

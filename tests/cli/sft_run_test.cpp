@@ -6,11 +6,11 @@
 #include <sstream>
 #include <vector>
 
-#include "base/file.h"
-#include "base/json_lines.h"
-#include "cli/commands.h"
-#include "cli/exit_codes.h"
-#include "data/split_mix.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/json_lines.h"
+#include "phalanx/cli/commands.h"
+#include "phalanx/cli/exit_codes.h"
+#include "phalanx/data/split_mix.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,13 +1,13 @@
-#include "cli/tokenizer_command.h"
+#include "phalanx/cli/tokenizer_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "base/file.h"
-#include "cli/usage_error.h"
-#include "data/story_corpus.h"
+#include "phalanx/base/file.h"
+#include "phalanx/cli/usage_error.h"
+#include "phalanx/data/story_corpus.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,10 +1,10 @@
-#include "cli/tune_command.h"
+#include "phalanx/cli/tune_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/commands.h"
-#include "cli/exit_codes.h"
+#include "phalanx/cli/commands.h"
+#include "phalanx/cli/exit_codes.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/verify_command.h"
+#include "phalanx/cli/verify_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/commands.h"
-#include "cli/exit_codes.h"
+#include "phalanx/cli/commands.h"
+#include "phalanx/cli/exit_codes.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/arrivals.h"
+#include "phalanx/comm/arrivals.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "comm/byte_transport.h"
+#include "phalanx/comm/byte_transport.h"
 #include "support/gradients.h"
 
 namespace phx {

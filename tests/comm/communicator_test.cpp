@@ -1,10 +1,10 @@
-#include "comm/communicator.h"
+#include "phalanx/comm/communicator.h"
 
 #include <gtest/gtest.h>
 
-#include "comm/meta_world.h"
-#include "comm/thread_world.h"
-#include "core/runtime.h"
+#include "phalanx/comm/meta_world.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/core/runtime.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -7,8 +7,8 @@
 
 #include "comm/facts.h"
 #include "comm/run_ranks.h"
-#include "comm/thread_world.h"
-#include "core/runtime.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/core/runtime.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 

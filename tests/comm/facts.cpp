@@ -7,7 +7,7 @@
 #include <memory>
 #include <numeric>
 
-#include "comm/scratch.h"
+#include "phalanx/comm/scratch.h"
 
 namespace phx::testing {
 

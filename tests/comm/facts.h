@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "phalanx/comm/communicator.h"
 
 namespace phx::testing {
 

@@ -15,10 +15,10 @@
 #include <thread>
 
 #include "comm/facts.h"
-#include "comm/launch_environment.h"
-#include "comm/process_environment.h"
-#include "comm/world.h"
-#include "core/runtime.h"
+#include "phalanx/comm/launch_environment.h"
+#include "phalanx/comm/process_environment.h"
+#include "phalanx/comm/world.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/launch_environment.h"
+#include "phalanx/comm/launch_environment.h"
 
 #include <gtest/gtest.h>
 

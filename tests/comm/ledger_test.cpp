@@ -1,4 +1,4 @@
-#include "comm/ledger.h"
+#include "phalanx/comm/ledger.h"
 
 #include <gtest/gtest.h>
 

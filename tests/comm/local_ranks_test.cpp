@@ -1,4 +1,4 @@
-#include "comm/local_ranks.h"
+#include "phalanx/comm/local_ranks.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

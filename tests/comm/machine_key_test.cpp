@@ -1,4 +1,4 @@
-#include "comm/machine_key.h"
+#include "phalanx/comm/machine_key.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <thread>
 
-#include "comm/tcp_store.h"
+#include "phalanx/comm/tcp_store.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "comm/machine_limits.h"
+#include "phalanx/comm/machine_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "comm/process_environment.h"
+#include "phalanx/comm/process_environment.h"
 
 #include <gtest/gtest.h>
 

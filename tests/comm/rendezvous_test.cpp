@@ -1,11 +1,11 @@
-#include "comm/rendezvous.h"
+#include "phalanx/comm/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/machine_key.h"
-#include "comm/network.h"
-#include "comm/rank_list.h"
+#include "phalanx/comm/machine_key.h"
+#include "phalanx/comm/network.h"
+#include "phalanx/comm/rank_list.h"
 #include "support/gradients.h"
 
 namespace phx {

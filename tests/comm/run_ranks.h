@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "comm/local_ranks.h"
+#include "phalanx/comm/local_ranks.h"
 
 namespace phx::testing {
 

@@ -1,4 +1,4 @@
-#include "comm/settings.h"
+#include "phalanx/comm/settings.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/tcp_store.h"
+#include "phalanx/comm/tcp_store.h"
 #include "support/gradients.h"
 
 namespace phx {

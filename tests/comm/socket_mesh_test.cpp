@@ -1,4 +1,4 @@
-#include "comm/socket_mesh.h"
+#include "phalanx/comm/socket_mesh.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <sstream>
 #include <thread>
 
-#include "comm/mesh_connections.h"
+#include "phalanx/comm/mesh_connections.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "comm/socket.h"
+#include "phalanx/comm/socket.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "comm/tcp_store.h"
+#include "phalanx/comm/tcp_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

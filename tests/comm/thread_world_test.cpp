@@ -1,4 +1,4 @@
-#include "comm/thread_world.h"
+#include "phalanx/comm/thread_world.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "core/runtime.h"
+#include "phalanx/core/runtime.h"
 #include "support/gradients.h"
 
 namespace phx {

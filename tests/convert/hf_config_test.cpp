@@ -1,4 +1,4 @@
-#include "convert/hf_config.h"
+#include "phalanx/convert/hf_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

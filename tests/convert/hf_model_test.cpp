@@ -1,6 +1,6 @@
 // The folders of tests/data/hf were written by the transformers library, with the logits that it
 // computes (scripts/make_hf_fixtures.py).
-#include "convert/hf_model.h"
+#include "phalanx/convert/hf_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/compare.h"
-#include "convert/logits.h"
-#include "convert/rearranged_source.h"
 #include "convert/tensors_in_memory.h"
-#include "convert/widened_source.h"
+#include "phalanx/checkpoint/compare.h"
+#include "phalanx/convert/logits.h"
+#include "phalanx/convert/rearranged_source.h"
+#include "phalanx/convert/widened_source.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 

@@ -1,14 +1,14 @@
-#include "convert/hf_writer.h"
+#include "phalanx/convert/hf_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "checkpoint/memory_source.h"
-#include "checkpoint/safetensors.h"
-#include "convert/hf_folder.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/safetensors.h"
+#include "phalanx/convert/hf_folder.h"
 #include "support/faulty_disk.h"
 #include "support/temp_folder.h"
 

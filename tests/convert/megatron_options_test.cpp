@@ -1,11 +1,11 @@
-#include "convert/megatron_options.h"
+#include "phalanx/convert/megatron_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "base/json.h"
+#include "phalanx/base/json.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "checkpoint/memory_source.h"
-#include "convert/hf_folder.h"
+#include "phalanx/convert/hf_folder.h"
 
 namespace phx {
 

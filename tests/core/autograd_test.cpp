@@ -1,9 +1,9 @@
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 #include <gtest/gtest.h>
 
-#include "core/accumulate.h"
-#include "core/segment.h"
+#include "phalanx/core/accumulate.h"
+#include "phalanx/core/segment.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "core/host_region.h"
+#include "phalanx/core/host_region.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

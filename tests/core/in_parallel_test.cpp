@@ -1,4 +1,4 @@
-#include "core/in_parallel.h"
+#include "phalanx/core/in_parallel.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,9 +1,9 @@
-#include "core/layer_offload.h"
+#include "phalanx/core/layer_offload.h"
 
 #include <gtest/gtest.h>
 
-#include "core/autograd.h"
-#include "core/segment.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/core/segment.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "core/memory.h"
+#include "phalanx/core/memory.h"
 
 #include <gtest/gtest.h>
 
@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "core/pack_intervals.h"
-#include "core/philox.h"
-#include "core/tensor.h"
+#include "phalanx/base/error.h"
+#include "phalanx/core/pack_intervals.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/philox.h"
+#include "phalanx/core/philox.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/small_float.h"
+#include "phalanx/core/small_float.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/thread_pool.h"
+#include "phalanx/core/thread_pool.h"
 
 #include <gtest/gtest.h>
 

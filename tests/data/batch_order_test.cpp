@@ -1,4 +1,4 @@
-#include "data/batch_order.h"
+#include "phalanx/data/batch_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

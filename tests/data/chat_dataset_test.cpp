@@ -2,9 +2,9 @@
 
 #include <numeric>
 
-#include "base/file.h"
-#include "data/chat/builtins.h"
-#include "data/chat/sft_dataset.h"
+#include "phalanx/base/file.h"
+#include "phalanx/data/chat/sft_dataset.h"
+#include "phalanx/text/jinja/builtins.h"
 #include "support/temp_folder.h"
 #include "support/word_tokenizer.h"
 

@@ -1,8 +1,8 @@
-#include "data/data_config.h"
+#include "phalanx/data/data_config.h"
 
 #include <gtest/gtest.h>
 
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

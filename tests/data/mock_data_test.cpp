@@ -1,4 +1,4 @@
-#include "data/mock_data.h"
+#include "phalanx/data/mock_data.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/numpy_random.h"
+#include "phalanx/data/numpy_random.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
-#include "data/chat/packing.h"
+#include "phalanx/data/chat/packing.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
-#include "data/split_mix.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/split_mix.h"
 
 namespace phx {
 namespace {

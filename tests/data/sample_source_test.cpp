@@ -1,4 +1,4 @@
-#include "data/sample_source.h"
+#include "phalanx/data/sample_source.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

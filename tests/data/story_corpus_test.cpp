@@ -1,4 +1,4 @@
-#include "data/story_corpus.h"
+#include "phalanx/data/story_corpus.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <cmath>
 #include <set>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "data/story_grammar.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/data/story_grammar.h"
 
 namespace phx {
 namespace {

@@ -1,10 +1,10 @@
-#include "data/token_file.h"
+#include "phalanx/data/token_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
-#include "data/byte_tokenizer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/text/byte_tokenizer.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,12 +1,12 @@
-#include "kernels/adamw.h"
+#include "phalanx/kernels/adamw.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "kernels/clip_factor.h"
-#include "kernels/elementwise.h"
-#include "kernels/master_split.h"
+#include "phalanx/kernels/clip_factor.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/kernels/master_split.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,10 +1,10 @@
-#include "kernels/clip_factor.h"
+#include "phalanx/kernels/clip_factor.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "kernels/elementwise.h"
+#include "phalanx/kernels/elementwise.h"
 #include "support/gradients.h"
 
 namespace phx {

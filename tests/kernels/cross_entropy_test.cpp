@@ -1,4 +1,4 @@
-#include "kernels/cross_entropy.h"
+#include "phalanx/kernels/cross_entropy.h"
 
 #include <gtest/gtest.h>
 

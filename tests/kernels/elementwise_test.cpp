@@ -1,4 +1,4 @@
-#include "kernels/elementwise.h"
+#include "phalanx/kernels/elementwise.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "kernels/matmul.h"
+#include "phalanx/kernels/matmul.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <iostream>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,9 +1,9 @@
-#include "core/op_trace.h"
+#include "phalanx/core/op_trace.h"
 
 #include <gtest/gtest.h>
 
-#include "kernels/elementwise.h"
-#include "kernels/matmul.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/kernels/matmul.h"
 
 namespace phx {
 namespace {

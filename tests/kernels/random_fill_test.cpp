@@ -1,10 +1,10 @@
-#include "kernels/random_fill.h"
+#include "phalanx/kernels/random_fill.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "core/philox.h"
+#include "phalanx/core/philox.h"
 #include "support/gradients.h"
 
 namespace phx::kernels {

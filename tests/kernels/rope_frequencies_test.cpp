@@ -1,4 +1,4 @@
-#include "kernels/rope_frequencies.h"
+#include "phalanx/kernels/rope_frequencies.h"
 
 #include <gtest/gtest.h>
 

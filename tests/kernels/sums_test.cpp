@@ -1,4 +1,4 @@
-#include "kernels/sums.h"
+#include "phalanx/kernels/sums.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/vector_math.h"
+#include "phalanx/kernels/cpu/vector_math.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "models/catalogue.h"
+#include "phalanx/models/catalogue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "models/generate.h"
+#include "phalanx/models/generate.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "models/gpt/gpt_model.h"
-#include "nn/parameter_store.h"
+#include "phalanx/models/gpt/gpt_model.h"
+#include "phalanx/nn/parameter_store.h"
 #include "support/gradients.h"
 
 namespace phx {

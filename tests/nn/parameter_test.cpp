@@ -1,10 +1,10 @@
-#include "nn/parameter.h"
+#include "phalanx/nn/parameter.h"
 
 #include <gtest/gtest.h>
 
-#include "core/philox.h"
-#include "nn/parameter_store.h"
-#include "ops/linear.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/nn/parameter_store.h"
+#include "phalanx/ops/linear.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,14 +1,14 @@
-#include "ops/attention.h"
+#include "phalanx/ops/attention.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "core/philox.h"
-#include "core/segment.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/segment.h"
 #ifdef PHX_HAVE_CUDA
-#include "kernels/cuda/attention_own.h"
-#include "kernels/cuda/attention_trust.h"
+#include "phalanx/kernels/cuda/attention_own.h"
+#include "phalanx/kernels/cuda/attention_trust.h"
 #endif
 #include "support/gradients.h"
 

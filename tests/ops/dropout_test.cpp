@@ -1,4 +1,4 @@
-#include "ops/dropout.h"
+#include "phalanx/ops/dropout.h"
 
 #include <gtest/gtest.h>
 

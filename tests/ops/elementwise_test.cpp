@@ -1,10 +1,10 @@
 // The small ops add, scale, cast and transpose.
 #include <gtest/gtest.h>
 
-#include "ops/add.h"
-#include "ops/cast.h"
-#include "ops/scale.h"
-#include "ops/transpose.h"
+#include "phalanx/ops/add.h"
+#include "phalanx/ops/cast.h"
+#include "phalanx/ops/scale.h"
+#include "phalanx/ops/transpose.h"
 #include "support/gradients.h"
 
 namespace phx {

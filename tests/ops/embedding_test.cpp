@@ -1,4 +1,4 @@
-#include "ops/embedding.h"
+#include "phalanx/ops/embedding.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "ops/head_norm.h"
+#include "phalanx/ops/head_norm.h"
 
 #include <gtest/gtest.h>
 
-#include "ops/rms_norm.h"
+#include "phalanx/ops/rms_norm.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -31,13 +31,15 @@ TEST(HeadNorm, IsRmsNormOfEachQueryAndKeyHeadAndLeavesValuesAlone) {
 }
 
 TEST(HeadNorm, GradientsMatchFiniteDifferences) {
-  expect_gradients_match(normed, {randn({3, 2, 20}, Seed{1}), randn({4}, Seed{2}), randn({4}, Seed{3})});
+  expect_gradients_match(normed,
+                         {randn({3, 2, 20}, Seed{1}), randn({4}, Seed{2}), randn({4}, Seed{3})});
 }
 
 TEST(HeadNorm, MetaAllocatesLikeCpu) {
   expect_meta_allocates_like_cpu([](Device device) {
     gradients_of(normed, std::vector<Tensor>{empty({5, 2, 20}, DType::f32, device),
-                                             empty({4}, DType::f32, device), empty({4}, DType::f32, device)});
+                                             empty({4}, DType::f32, device),
+                                             empty({4}, DType::f32, device)});
   });
 }
 
@@ -46,14 +48,18 @@ PHX_CUDA_TEST(HeadNorm, CudaMatchesCpuAtOddSizes) {
     const PackedHeads heads{.n = 6, .g = 2, .d = 24};
     expect_cuda_matches_cpu(
         [&](std::span<const Tensor> in) { return head_norm(in[0], in[1], in[2], heads); },
-        {randn({37, 3, 240}, Seed{1}, dtype), randn({24}, Seed{2}, dtype), randn({24}, Seed{3}, dtype)},
-        dtype == DType::f32 ? 1e-5 : 2e-2);  // f32: another order of sums; bf16: one rounding of 8 bits each way
+        {randn({37, 3, 240}, Seed{1}, dtype), randn({24}, Seed{2}, dtype),
+         randn({24}, Seed{3}, dtype)},
+        dtype == DType::f32
+            ? 1e-5
+            : 2e-2);  // f32: another order of sums; bf16: one rounding of 8 bits each way
   }
 }
 
 TEST(HeadNorm, RefusesHeadsThatDoNotFillTheTensor) {
-  const std::string message =
-      error_of([] { head_norm(randn({2, 16}, Seed{1}), randn({4}, Seed{2}), randn({4}, Seed{3}), kHeads); });
+  const std::string message = error_of([] {
+    head_norm(randn({2, 16}, Seed{1}), randn({4}, Seed{2}), randn({4}, Seed{3}), kHeads);
+  });
   EXPECT_EQ(message, "head_norm: qkv is [2, 16], but 3 + 2 * 1 heads of 4 make 20");
 }
 

@@ -1,8 +1,8 @@
-#include "ops/layer_norm.h"
+#include "phalanx/ops/layer_norm.h"
 
 #include <gtest/gtest.h>
 
-#include "ops/dropout.h"
+#include "phalanx/ops/dropout.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,8 +1,8 @@
-#include "ops/linear.h"
+#include "phalanx/ops/linear.h"
 
 #include <gtest/gtest.h>
 
-#include "core/segment.h"
+#include "phalanx/core/segment.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,11 +1,11 @@
-#include "ops/lm_loss.h"
+#include "phalanx/ops/lm_loss.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/segment.h"
+#include "phalanx/core/segment.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,10 +1,10 @@
-#include "ops/rms_norm.h"
+#include "phalanx/ops/rms_norm.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "ops/dropout.h"
+#include "phalanx/ops/dropout.h"
 #include "support/gradients.h"
 
 namespace phx {

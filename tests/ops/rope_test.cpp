@@ -1,11 +1,11 @@
-#include "ops/rope.h"
+#include "phalanx/ops/rope.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <complex>
 
-#include "core/segment.h"
+#include "phalanx/core/segment.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,8 +1,8 @@
-#include "optim/optimizer_config.h"
+#include "phalanx/optim/optimizer_config.h"
 
 #include <gtest/gtest.h>
 
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

@@ -1,5 +1,5 @@
 // The optimizer by itself, on a toy model whose gradients the test writes.
-#include "optim/optimizer.h"
+#include "phalanx/optim/optimizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "optim/schedule.h"
+#include "phalanx/optim/schedule.h"
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

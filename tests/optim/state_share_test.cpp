@@ -1,4 +1,4 @@
-#include "optim/state_share.h"
+#include "phalanx/optim/state_share.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "parallel/mesh.h"
+#include "phalanx/parallel/mesh.h"
 
 #include <gtest/gtest.h>
 
 #include <mutex>
 #include <set>
 
-#include "comm/thread_world.h"
+#include "phalanx/comm/thread_world.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/ownership.h"
+#include "phalanx/parallel/ownership.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,8 @@ ParameterAxes expert() {
   return {.grid = Grid::expert, .cut = {Axis::tp, Axis::ep, Axis::pp}, .partial = {Axis::dp}};
 }
 
-// Where a rank stands along the axes that cut a parameter: ranks of one place hold the same elements.
+// Where a rank stands along the axes that cut a parameter: ranks of one place hold the same
+// elements.
 std::string place(const ParameterAxes& axes, const Grids& grids, int rank) {
   std::string place;
   for (const Axis axis : kAllAxes)
@@ -37,9 +38,10 @@ bool holds(const ParameterAxes& axes, const Grids& grids, int rank) {
 }
 
 TEST(Ownership, EveryElementIsCountedAndSavedOnceInEveryWorld) {
-  for (const AxisSizes& sizes : {AxisSizes{}, AxisSizes{.tp = 2, .cp = 1, .ep = 1, .dp = 3, .pp = 2},
-                                 AxisSizes{.tp = 2, .cp = 2, .ep = 1, .dp = 2, .pp = 3},
-                                 AxisSizes{.tp = 1, .cp = 4, .ep = 1, .dp = 2, .pp = 1}}) {
+  for (const AxisSizes& sizes :
+       {AxisSizes{}, AxisSizes{.tp = 2, .cp = 1, .ep = 1, .dp = 3, .pp = 2},
+        AxisSizes{.tp = 2, .cp = 2, .ep = 1, .dp = 2, .pp = 3},
+        AxisSizes{.tp = 1, .cp = 4, .ep = 1, .dp = 2, .pp = 1}}) {
     for (const int ep : {1, 2}) {
       if (sizes.world() / sizes.pp % (ep * sizes.tp) != 0) continue;
       const Grids grids = grids_of(sizes, ep);

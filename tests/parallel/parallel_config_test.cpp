@@ -1,8 +1,8 @@
-#include "parallel/parallel_config.h"
+#include "phalanx/parallel/parallel_config.h"
 
 #include <gtest/gtest.h>
 
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/rank_grid.h"
+#include "phalanx/parallel/rank_grid.h"
 
 #include <gtest/gtest.h>
 

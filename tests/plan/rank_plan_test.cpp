@@ -1,11 +1,11 @@
 // What is planned is what runs: every rank of many layouts, on CPU ranks that are threads, takes
 // exactly the memory of its stage's plan, purpose by purpose.
-#include "plan/rank_plan.h"
+#include "phalanx/plan/rank_plan.h"
 
 #include <gtest/gtest.h>
 
-#include "comm/thread_world.h"
-#include "plan/run_plan.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/plan/run_plan.h"
 #include "train/tiny_run.h"
 
 namespace phx {

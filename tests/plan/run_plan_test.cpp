@@ -1,14 +1,14 @@
-#include "plan/run_plan.h"
+#include "phalanx/plan/run_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 
-#include "plan/advice.h"
-#include "plan/memory_svg.h"
-#include "plan/report.h"
-#include "train/num_parameters.h"
+#include "phalanx/plan/advice.h"
+#include "phalanx/plan/memory_svg.h"
+#include "phalanx/plan/report.h"
+#include "phalanx/train/num_parameters.h"
 #include "train/tiny_run.h"
 
 namespace phx {

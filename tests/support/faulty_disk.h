@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "base/disk.h"
+#include "phalanx/base/disk.h"
 
 namespace phx::testing {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <memory>
 
-#include "core/philox.h"
-#include "core/segment.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/segment.h"
 
 namespace phx::testing {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "core/autograd.h"
-#include "core/tensor.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx::testing {
 

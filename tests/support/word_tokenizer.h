@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "data/tokenizer.h"
+#include "phalanx/base/error.h"
+#include "phalanx/text/tokenizer.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "train/batch_loader.h"
+#include "phalanx/train/batch_loader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/batch_schedule.h"
+#include "phalanx/train/batch_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
-#include "train/data_fingerprint.h"
+#include "phalanx/train/data_fingerprint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/log.h"
-#include "data/indexed/indexed_writer.h"
-#include "data/token_file.h"
+#include "phalanx/base/log.h"
+#include "phalanx/data/indexed/indexed_writer.h"
+#include "phalanx/data/token_file.h"
+#include "phalanx/train/run_state.h"
 #include "support/temp_folder.h"
-#include "train/run_state.h"
 #include "train/tiny_run.h"
 
 namespace phx {

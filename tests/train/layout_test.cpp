@@ -1,4 +1,4 @@
-#include "train/layout.h"
+#include "phalanx/train/layout.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // without --calculate-per-token-loss.
 #include <gtest/gtest.h>
 
-#include "base/file.h"
+#include "phalanx/base/file.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"

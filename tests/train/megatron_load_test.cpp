@@ -5,16 +5,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/edited_torch_dist.h"
-#include "checkpoint/native_checkpoint.h"
 #include "checkpoint/torch_fixture.h"
-#include "comm/thread_world.h"
-#include "convert/megatron_model.h"
-#include "kernels/master_split.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/convert/megatron_model.h"
+#include "phalanx/kernels/master_split.h"
+#include "phalanx/train/megatron_state.h"
+#include "phalanx/train/run_state.h"
 #include "support/temp_folder.h"
-#include "train/megatron_state.h"
-#include "train/run_state.h"
 
 namespace phx {
 namespace {

@@ -5,13 +5,13 @@
 #include <map>
 #include <mutex>
 
-#include "comm/thread_world.h"
-#include "core/host_side.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/core/host_side.h"
+#include "phalanx/train/session.h"
+#include "phalanx/train/trainer.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
-#include "train/session.h"
 #include "train/tiny_run.h"
-#include "train/trainer.h"
 
 namespace phx {
 namespace {
@@ -181,8 +181,8 @@ TEST(OffloadedOptimizer, BothStagesCutATiedEmbeddingAtTheSameElement) {
         Runtime runtime({.threads = 1});
         const Mesh mesh(world, layout.mesh);
         Session session(run, sources, runtime.device(), mesh);
-        const auto tied = session.store.ranges(
-            [](const Parameter& p) { return p.axes().on_two_stages(); });
+        const auto tied =
+            session.store.ranges([](const Parameter& p) { return p.axes().on_two_stages(); });
         ASSERT_EQ(tied.size(), 1u);
         const std::vector<OptimizerState> states = session.optimizer.states();
         const std::lock_guard lock(mutex);

@@ -8,13 +8,13 @@
 #include <cstring>
 #include <sstream>
 
-#include "base/distance.h"
-#include "base/option_binder.h"
-#include "base/options.h"
-#include "checkpoint/parameter_boxes.h"
-#include "checkpoint/safetensors.h"
+#include "phalanx/base/distance.h"
+#include "phalanx/base/option_binder.h"
+#include "phalanx/base/options.h"
+#include "phalanx/checkpoint/parameter_boxes.h"
+#include "phalanx/checkpoint/safetensors.h"
+#include "phalanx/train/session.h"
 #include "support/gradients.h"
-#include "train/session.h"
 
 namespace phx {
 namespace {

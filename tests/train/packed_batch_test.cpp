@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/distance.h"
+#include "phalanx/base/distance.h"
 #include "support/gradients.h"
 #include "train/tiny_run.h"
 

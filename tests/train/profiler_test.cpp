@@ -1,4 +1,4 @@
-#include "train/profiler.h"
+#include "phalanx/train/profiler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/log.h"
-#include "comm/thread_world.h"
+#include "phalanx/base/log.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/train/trainer.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
-#include "train/trainer.h"
 
 namespace phx {
 namespace {

@@ -7,15 +7,15 @@
 #include <functional>
 #include <random>
 
-#include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_model.h"
-#include "checkpoint/native_checkpoint.h"
-#include "comm/thread_world.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/train/run_state.h"
+#include "phalanx/train/trainer.h"
 #include "support/faulty_disk.h"
 #include "support/temp_folder.h"
-#include "train/run_state.h"
 #include "train/tiny_run.h"
-#include "train/trainer.h"
 
 namespace phx {
 namespace {

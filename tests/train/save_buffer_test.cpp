@@ -1,4 +1,4 @@
-#include "train/save_buffer.h"
+#include "phalanx/train/save_buffer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "train/session.h"
+#include "phalanx/train/session.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <map>
 #include <set>
 
+#include "phalanx/train/run_state.h"
 #include "support/gradients.h"
-#include "train/run_state.h"
 #include "train/tiny_run.h"
 
 namespace phx {

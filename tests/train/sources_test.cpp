@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/indexed/indexed_writer.h"
+#include "phalanx/data/indexed/indexed_writer.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "train/session.h"
+#include "phalanx/train/session.h"
 
 namespace phx::testing {
 

@@ -1,10 +1,10 @@
-#include "train/train_config.h"
+#include "phalanx/train/train_config.h"
 
 #include <gtest/gtest.h>
 
-#include "base/error.h"
-#include "base/options.h"
-#include "train/batch_schedule.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/options.h"
+#include "phalanx/train/batch_schedule.h"
 
 namespace phx {
 namespace {

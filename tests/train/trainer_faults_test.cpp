@@ -6,16 +6,16 @@
 #include <cstdio>
 #include <numeric>
 
-#include "base/error.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/compare.h"
-#include "checkpoint/native_checkpoint.h"
-#include "comm/thread_world.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/compare.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/train/save_folder.h"
+#include "phalanx/train/trainer.h"
 #include "support/faulty_disk.h"
 #include "support/temp_folder.h"
-#include "train/save_folder.h"
 #include "train/tiny_run.h"
-#include "train/trainer.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/trainer.h"
+#include "phalanx/train/trainer.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"

@@ -1,10 +1,10 @@
-#include "transformer/transformer_config.h"
+#include "phalanx/transformer/transformer_config.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "base/options.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 namespace {

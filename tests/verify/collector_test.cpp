@@ -1,4 +1,4 @@
-#include "verify/collector.h"
+#include "phalanx/verify/collector.h"
 
 #include <gtest/gtest.h>
 

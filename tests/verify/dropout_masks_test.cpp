@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "comm/thread_world.h"
+#include "phalanx/comm/thread_world.h"
 #include "verify/matrix_models.h"
 
 namespace phx {

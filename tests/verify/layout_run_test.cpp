@@ -1,10 +1,10 @@
-#include "verify/layout_run.h"
+#include "phalanx/verify/layout_run.h"
 
 #include <gtest/gtest.h>
 
-#include "base/distance.h"
+#include "phalanx/base/distance.h"
+#include "phalanx/verify/parity.h"
 #include "train/tiny_run.h"
-#include "verify/parity.h"
 
 namespace phx {
 namespace {

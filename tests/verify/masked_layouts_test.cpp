@@ -2,11 +2,11 @@
 // cross documents: every stage has to know of them, and ranks count different numbers of tokens.
 #include <gtest/gtest.h>
 
-#include "data/indexed/indexed_writer.h"
+#include "phalanx/data/indexed/indexed_writer.h"
+#include "phalanx/verify/layout_run.h"
+#include "phalanx/verify/parity.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
-#include "verify/layout_run.h"
-#include "verify/parity.h"
 
 namespace phx {
 namespace {

@@ -3,7 +3,7 @@
 // and tied or untied embeddings are the layout's to say.
 #pragma once
 
-#include "train/session.h"
+#include "phalanx/train/session.h"
 
 namespace phx::testing {
 

@@ -2,11 +2,11 @@
 // whose every second layer has no MLP. Each is a function of the layer, and nothing else changes.
 #include <gtest/gtest.h>
 
+#include "phalanx/transformer/mlp.h"
+#include "phalanx/transformer/self_attention.h"
+#include "phalanx/verify/layout_run.h"
+#include "phalanx/verify/parity.h"
 #include "train/tiny_run.h"
-#include "transformer/mlp.h"
-#include "transformer/self_attention.h"
-#include "verify/layout_run.h"
-#include "verify/parity.h"
 
 namespace phx {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "train/layout.h"
+#include "phalanx/train/layout.h"
 #include "verify/matrix_models.h"
 #include "verify/pairwise.h"
 

@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "base/file.h"
-#include "verify/parity.h"
+#include "phalanx/base/file.h"
+#include "phalanx/verify/parity.h"
 #include "verify/reference_runs.h"
 
 namespace phx {

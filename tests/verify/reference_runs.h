@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "base/error.h"
-#include "verify/layout_run.h"
+#include "phalanx/base/error.h"
+#include "phalanx/verify/layout_run.h"
 #include "verify/parity_matrix.h"
 
 namespace phx::testing {

@@ -7,11 +7,11 @@
 
 #include <iostream>
 
+#include "phalanx/verify/resume.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
 #include "verify/parity_matrix.h"
 #include "verify/reference_runs.h"
-#include "verify/resume.h"
 
 namespace phx {
 namespace {

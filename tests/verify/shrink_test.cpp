@@ -1,11 +1,11 @@
-#include "verify/shrink.h"
+#include "phalanx/verify/shrink.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "verify/parity.h"
+#include "phalanx/verify/parity.h"
+#include "phalanx/verify/proof_text.h"
 #include "verify/parity_matrix.h"
-#include "verify/proof_text.h"
 
 namespace phx {
 namespace {

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cmath>
 
-#include "verify/layout_run.h"
-#include "verify/parity.h"
+#include "phalanx/verify/layout_run.h"
+#include "phalanx/verify/parity.h"
 #include "verify/parity_matrix.h"
 #include "verify/reference_runs.h"
 

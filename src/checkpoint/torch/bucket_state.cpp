@@ -1,4 +1,4 @@
-#include "checkpoint/torch/bucket_state.h"
+#include "phalanx/checkpoint/torch/bucket_state.h"
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,10 @@
 #include <optional>
 #include <utility>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "checkpoint/torch/megatron_names.h"
-#include "parallel/pipeline/placement.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
+#include "phalanx/parallel/pipeline/placement.h"
 
 namespace phx {
 namespace {

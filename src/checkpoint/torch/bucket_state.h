@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/megatron_buffers.h"
-#include "checkpoint/torch/torch_dist_metadata.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/megatron_buffers.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "checkpoint/torch/joined_masters.h"
+#include "phalanx/checkpoint/torch/joined_masters.h"
 
 #include <cstring>
 #include <vector>
 
-#include "base/error.h"
-#include "checkpoint/torch/strided_copy.h"
-#include "kernels/master_split.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/strided_copy.h"
+#include "phalanx/kernels/master_split.h"
 
 namespace phx {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "checkpoint/torch/master_fit.h"
+#include "phalanx/checkpoint/torch/master_fit.h"
 
 #include <cmath>
 #include <cstring>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

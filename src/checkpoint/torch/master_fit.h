@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "core/dtype.h"
+#include "phalanx/core/dtype.h"
 
 namespace phx {
 

@@ -1,14 +1,14 @@
-#include "checkpoint/torch/megatron_buffers.h"
+#include "phalanx/checkpoint/torch/megatron_buffers.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <tuple>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "checkpoint/torch/megatron_names.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
 
 namespace phx {
 namespace {

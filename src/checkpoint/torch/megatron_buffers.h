@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
+#include "phalanx/core/dtype.h"
 
 namespace phx {
 

@@ -1,13 +1,13 @@
-#include "checkpoint/torch/megatron_names.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <set>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "checkpoint/torch/pickle.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/checkpoint/torch/pickle.h"
 
 namespace phx {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/strided_copy.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/strided_copy.h"
 
 namespace phx {
 

@@ -1,12 +1,12 @@
-#include "checkpoint/torch/pickle.h"
+#include "phalanx/checkpoint/torch/pickle.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "checkpoint/torch/pickle_names.h"
-#include "checkpoint/torch/pickle_opcodes.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/checkpoint/torch/pickle_names.h"
+#include "phalanx/checkpoint/torch/pickle_opcodes.h"
 
 namespace phx {
 namespace {

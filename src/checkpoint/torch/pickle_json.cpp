@@ -1,8 +1,8 @@
-#include "checkpoint/torch/pickle_json.h"
+#include "phalanx/checkpoint/torch/pickle_json.h"
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 namespace phx {
 namespace {

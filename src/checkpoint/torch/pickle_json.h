@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "checkpoint/torch/pickle.h"
+#include "phalanx/checkpoint/torch/pickle.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "checkpoint/torch/pickle_names.h"
+#include "phalanx/checkpoint/torch/pickle_names.h"
 
 #include <algorithm>
 #include <array>

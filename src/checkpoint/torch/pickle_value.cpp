@@ -1,6 +1,6 @@
-#include "base/error.h"
-#include "base/format.h"
-#include "checkpoint/torch/pickle.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/checkpoint/torch/pickle.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "checkpoint/torch/pickle_writer.h"
+#include "phalanx/checkpoint/torch/pickle_writer.h"
 
 #include <cstring>
 #include <limits>
 
-#include "base/error.h"
-#include "base/math.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
 
 namespace phx {
 

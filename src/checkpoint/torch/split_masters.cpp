@@ -1,14 +1,14 @@
-#include "checkpoint/torch/split_masters.h"
+#include "phalanx/checkpoint/torch/split_masters.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>
 
-#include "base/error.h"
-#include "checkpoint/torch/master_fit.h"
-#include "checkpoint/torch/strided_copy.h"
-#include "kernels/master_split.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/master_fit.h"
+#include "phalanx/checkpoint/torch/strided_copy.h"
+#include "phalanx/kernels/master_split.h"
 
 namespace phx {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

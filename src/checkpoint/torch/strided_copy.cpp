@@ -1,9 +1,9 @@
-#include "checkpoint/torch/strided_copy.h"
+#include "phalanx/checkpoint/torch/strided_copy.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

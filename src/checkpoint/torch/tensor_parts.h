@@ -4,8 +4,8 @@
 
 #include <span>
 
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 namespace phx {
 

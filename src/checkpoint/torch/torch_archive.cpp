@@ -1,12 +1,12 @@
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
-#include "base/error.h"
-#include "base/format.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
 
 namespace phx {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/pickle.h"
-#include "checkpoint/torch/strided_copy.h"
-#include "checkpoint/torch/zip.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/pickle.h"
+#include "phalanx/checkpoint/torch/strided_copy.h"
+#include "phalanx/checkpoint/torch/zip.h"
 
 namespace phx {
 

@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/bucket_state.h"
-#include "checkpoint/torch/torch_archive.h"
-#include "checkpoint/torch/torch_dist_metadata.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/bucket_state.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 
 namespace phx {
 

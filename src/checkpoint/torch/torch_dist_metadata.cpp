@@ -1,13 +1,13 @@
-#include "checkpoint/torch/torch_dist_metadata.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "checkpoint/torch/pickle.h"
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/checkpoint/torch/pickle.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 namespace phx {
 namespace {

@@ -1,7 +1,7 @@
-#include "checkpoint/torch/torch_dist_metadata_writer.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata_writer.h"
 
-#include "checkpoint/torch/pickle_writer.h"
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/pickle_writer.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 namespace phx {
 namespace {

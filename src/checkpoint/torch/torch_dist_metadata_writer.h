@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/torch/torch_dist_metadata.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 
 namespace phx {
 

@@ -1,17 +1,17 @@
-#include "checkpoint/torch/torch_dist_writer.h"
+#include "phalanx/checkpoint/torch/torch_dist_writer.h"
 
 #include <algorithm>
 #include <memory>
 #include <set>
 
-#include "base/error.h"
-#include "base/json.h"
-#include "checkpoint/torch/megatron_names.h"
-#include "checkpoint/torch/pickle_writer.h"
-#include "checkpoint/torch/torch_archive.h"
-#include "checkpoint/torch/torch_dist_metadata_writer.h"
-#include "checkpoint/torch/torch_object.h"
-#include "checkpoint/torch/zip.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
+#include "phalanx/checkpoint/torch/pickle_writer.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata_writer.h"
+#include "phalanx/checkpoint/torch/torch_object.h"
+#include "phalanx/checkpoint/torch/zip.h"
 
 namespace phx {
 namespace {

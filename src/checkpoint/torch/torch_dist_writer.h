@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "checkpoint/torch/torch_file.h"
+#include "phalanx/checkpoint/torch/torch_file.h"
 
 #include <set>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
 
 namespace phx {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 namespace phx {
 

@@ -1,14 +1,14 @@
-#include "checkpoint/torch/torch_folder.h"
+#include "phalanx/checkpoint/torch/torch_folder.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "checkpoint/torch/megatron_names.h"
-#include "checkpoint/torch/pickle_json.h"
-#include "checkpoint/torch/tensor_parts.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
+#include "phalanx/checkpoint/torch/pickle_json.h"
+#include "phalanx/checkpoint/torch/tensor_parts.h"
 
 namespace phx {
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/torch_archive.h"
-#include "checkpoint/torch/torch_dist.h"
-#include "checkpoint/torch/torch_optimizer.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_dist.h"
+#include "phalanx/checkpoint/torch/torch_optimizer.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "checkpoint/torch/torch_kind.h"
+#include "phalanx/checkpoint/torch/torch_kind.h"
 
-#include "base/error.h"
-#include "checkpoint/torch/torch_folder.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/torch_folder.h"
 
 namespace phx {
 namespace {

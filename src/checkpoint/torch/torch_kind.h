@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "base/file.h"
-#include "checkpoint/tensor_source.h"
-#include "checkpoint/torch/torch_dist.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/tensor_source.h"
+#include "phalanx/checkpoint/torch/torch_dist.h"
 
 namespace phx {
 

@@ -1,13 +1,13 @@
-#include "checkpoint/torch/torch_object.h"
+#include "phalanx/checkpoint/torch/torch_object.h"
 
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
-#include "base/error.h"
-#include "checkpoint/torch/pickle_writer.h"
-#include "checkpoint/torch/zip.h"
+#include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/pickle_writer.h"
+#include "phalanx/checkpoint/torch/zip.h"
 
 namespace phx {
 namespace {

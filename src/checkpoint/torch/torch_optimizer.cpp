@@ -1,15 +1,15 @@
-#include "checkpoint/torch/torch_optimizer.h"
+#include "phalanx/checkpoint/torch/torch_optimizer.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "checkpoint/torch/master_fit.h"
-#include "checkpoint/torch/megatron_buffers.h"
-#include "checkpoint/torch/pickle_json.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/master_fit.h"
+#include "phalanx/checkpoint/torch/megatron_buffers.h"
+#include "phalanx/checkpoint/torch/pickle_json.h"
 
 namespace phx {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 
 namespace phx {
 

@@ -1,15 +1,15 @@
-#include "checkpoint/torch/zip.h"
+#include "phalanx/checkpoint/torch/zip.h"
 
 #include <zlib.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
-#include "base/file.h"
-#include "base/format.h"
-#include "base/math.h"
-#include "checkpoint/torch/pickle.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/math.h"
+#include "phalanx/checkpoint/torch/pickle.h"
 
 namespace phx {
 namespace {

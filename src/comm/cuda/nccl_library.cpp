@@ -1,6 +1,6 @@
-#include "comm/cuda/nccl_library.h"
+#include "phalanx/comm/cuda/nccl_library.h"
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <nccl.h>
 
-#include "core/cuda/library.h"
+#include "phalanx/core/cuda/library.h"
 
 namespace phx::cuda {
 

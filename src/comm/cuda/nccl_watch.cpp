@@ -1,12 +1,12 @@
-#include "comm/cuda/nccl_watch.h"
+#include "phalanx/comm/cuda/nccl_watch.h"
 
 #include <exception>
 #include <iterator>
 #include <utility>
 
-#include "base/log.h"
-#include "comm/byte_transport.h"
-#include "core/cuda/check.h"
+#include "phalanx/base/log.h"
+#include "phalanx/comm/byte_transport.h"
+#include "phalanx/core/cuda/check.h"
 
 namespace phx::cuda {
 

@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "comm/call_gate.h"
-#include "comm/cuda/nccl_library.h"
-#include "comm/ledger.h"
-#include "comm/tcp_store.h"
-#include "comm/world.h"
+#include "phalanx/comm/call_gate.h"
+#include "phalanx/comm/cuda/nccl_library.h"
+#include "phalanx/comm/ledger.h"
+#include "phalanx/comm/tcp_store.h"
+#include "phalanx/comm/world.h"
 
 namespace phx::cuda {
 

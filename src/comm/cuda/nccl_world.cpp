@@ -1,4 +1,4 @@
-#include "comm/cuda/nccl_world.h"
+#include "phalanx/comm/cuda/nccl_world.h"
 
 #include <cuda_runtime.h>
 
@@ -6,12 +6,12 @@
 #include <string>
 #include <thread>
 
-#include "comm/byte_transport.h"
-#include "comm/cuda/nccl_watch.h"
-#include "comm/machine_limits.h"
-#include "comm/process_ledgers.h"
-#include "comm/rendezvous.h"
-#include "core/cuda/check.h"
+#include "phalanx/comm/byte_transport.h"
+#include "phalanx/comm/cuda/nccl_watch.h"
+#include "phalanx/comm/machine_limits.h"
+#include "phalanx/comm/process_ledgers.h"
+#include "phalanx/comm/rendezvous.h"
+#include "phalanx/core/cuda/check.h"
 
 namespace phx {
 

@@ -1,7 +1,7 @@
-#include "core/accumulate.h"
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
+#include "phalanx/core/accumulate.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
 
 namespace phx::cuda {
 

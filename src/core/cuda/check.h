@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 #define PHX_CUDA_CHECK(call)                                                             \
   do {                                                                                   \

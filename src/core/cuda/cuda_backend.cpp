@@ -7,10 +7,10 @@
 #include <limits>
 #include <utility>
 
-#include "core/cuda/check.h"
-#include "core/cuda/device_code.h"
-#include "core/host_region.h"
-#include "core/runtime.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/device_code.h"
+#include "phalanx/core/host_region.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx {
 
@@ -71,15 +71,17 @@ class CudaBackend : public Backend {
       PHX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     cudaDeviceProp properties;
     PHX_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
-    const std::string gpu = str_cat("GPU ", ordinal, " is a ", properties.name,
-                                    " (compute capability ", properties.major, ".",
-                                    properties.minor, ")");
-    PHX_CHECK(properties.major >= 8, gpu,
-              "; phalanx needs 8.0 (A100) or newer: tensor cores compute in bf16 from there on, and "
-              "CUDA 13 compiles for nothing below 7.5\n  hint: --device cpu");
+    const std::string gpu =
+        str_cat("GPU ", ordinal, " is a ", properties.name, " (compute capability ",
+                properties.major, ".", properties.minor, ")");
+    PHX_CHECK(
+        properties.major >= 8, gpu,
+        "; phalanx needs 8.0 (A100) or newer: tensor cores compute in bf16 from there on, and "
+        "CUDA 13 compiles for nothing below 7.5\n  hint: --device cpu");
     PHX_CHECK(cuda::has_code_for_current_gpu(), gpu, "; this program was built for ",
-              cuda::compiled_archs(), "\n  hint: build it with -DPHX_CUDA_ARCHS=",
-              properties.major * 10 + properties.minor, ", or portable for every GPU from 8.0 on");
+              cuda::compiled_archs(),
+              "\n  hint: build it with -DPHX_CUDA_ARCHS=", properties.major * 10 + properties.minor,
+              ", or portable for every GPU from 8.0 on");
     description_ = str_cat("cuda:", ordinal, " (", properties.name, ", ",
                            int64_t(properties.totalGlobalMem >> 20), " MiB)");
   }

@@ -1,6 +1,6 @@
 #include <cuda_runtime.h>
 
-#include "core/cuda/device_code.h"
+#include "phalanx/core/cuda/device_code.h"
 
 namespace phx::cuda {
 

@@ -1,7 +1,7 @@
 // The types that CUDA kernels compute with. f64 is for proofs, and those run on the CPU.
 #pragma once
 
-#include "core/dtype.h"
+#include "phalanx/core/dtype.h"
 
 namespace phx {
 

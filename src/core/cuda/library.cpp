@@ -1,4 +1,4 @@
-#include "core/cuda/library.h"
+#include "phalanx/core/cuda/library.h"
 
 #include <dlfcn.h>
 
@@ -6,7 +6,7 @@
 #include <sstream>
 #include <vector>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx::cuda {
 

@@ -1,5 +1,5 @@
-#include "core/cuda/check.h"
-#include "core/step_scalars.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/step_scalars.h"
 
 namespace phx::cuda {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "core/small_float.h"
+#include "phalanx/core/small_float.h"
 
 namespace phx::cuda {
 

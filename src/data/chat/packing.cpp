@@ -1,10 +1,10 @@
-#include "data/chat/packing.h"
+#include "phalanx/data/chat/packing.h"
 
 #include <algorithm>
 #include <bit>
 #include <numeric>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/option_traits.h"
-#include "data/chat/packing.h"
+#include "phalanx/base/option_traits.h"
+#include "phalanx/data/chat/packing.h"
 
 namespace phx {
 

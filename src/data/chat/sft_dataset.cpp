@@ -1,13 +1,13 @@
-#include "data/chat/sft_dataset.h"
+#include "phalanx/data/chat/sft_dataset.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/math.h"
-#include "core/in_parallel.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/in_parallel.h"
 
 namespace phx {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "data/chat/chat_tokens.h"
-#include "data/chat/packing.h"
-#include "data/sample_order.h"
-#include "data/sample_source.h"
+#include "phalanx/data/chat/packing.h"
+#include "phalanx/data/sample_order.h"
+#include "phalanx/data/sample_source.h"
+#include "phalanx/text/chat/chat_tokens.h"
 
 namespace phx {
 

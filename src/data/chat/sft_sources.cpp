@@ -1,12 +1,12 @@
-#include "data/chat/sft_sources.h"
+#include "phalanx/data/chat/sft_sources.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
 
-#include "base/error.h"
-#include "base/option_rules.h"
-#include "data/chat/builtins.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
+#include "phalanx/text/jinja/builtins.h"
 
 namespace phx {
 

@@ -4,9 +4,9 @@
 #include <array>
 #include <memory>
 
-#include "data/chat/sft_config.h"
-#include "data/chat/sft_dataset.h"
-#include "data/data_config.h"
+#include "phalanx/data/chat/sft_config.h"
+#include "phalanx/data/chat/sft_dataset.h"
+#include "phalanx/data/data_config.h"
 
 namespace phx {
 

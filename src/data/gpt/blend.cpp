@@ -1,4 +1,4 @@
-#include "data/gpt/blend.h"
+#include "phalanx/data/gpt/blend.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,9 +6,9 @@
 #include <limits>
 #include <numeric>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "data/big_array.h"
+#include "phalanx/base/big_array.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
 
 namespace phx {
 namespace {

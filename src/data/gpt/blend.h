@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/sample_source.h"
+#include "phalanx/data/sample_source.h"
 
 namespace phx {
 

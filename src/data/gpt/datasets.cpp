@@ -1,4 +1,4 @@
-#include "data/gpt/datasets.h"
+#include "phalanx/data/gpt/datasets.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,16 +6,16 @@
 #include <sstream>
 #include <thread>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "base/json.h"
-#include "base/log.h"
-#include "core/in_parallel.h"
-#include "core/thread_pool.h"
-#include "data/gpt/blend.h"
-#include "data/gpt/index_cache.h"
-#include "data/indexed/indexed_dataset.h"
-#include "data/mock_data.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/log.h"
+#include "phalanx/core/in_parallel.h"
+#include "phalanx/core/thread_pool.h"
+#include "phalanx/data/gpt/blend.h"
+#include "phalanx/data/gpt/index_cache.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
+#include "phalanx/data/mock_data.h"
 
 namespace phx {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
-#include "data/data_config.h"
-#include "data/gpt/blend.h"
-#include "data/gpt/gpt_dataset.h"
-#include "data/sample_source.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/data/gpt/blend.h"
+#include "phalanx/data/gpt/gpt_dataset.h"
+#include "phalanx/data/sample_source.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "data/gpt/gpt_dataset.h"
+#include "phalanx/data/gpt/gpt_dataset.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
-#include "base/format.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
 
 namespace phx {
 

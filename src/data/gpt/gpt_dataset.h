@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "data/gpt/gpt_index.h"
-#include "data/sample_source.h"
-#include "data/sequence_store.h"
+#include "phalanx/data/gpt/gpt_index.h"
+#include "phalanx/data/sample_source.h"
+#include "phalanx/data/sequence_store.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "data/gpt/gpt_index.h"
+#include "phalanx/data/gpt/gpt_index.h"
 
 #include <algorithm>
 #include <array>
@@ -9,11 +9,11 @@
 #include <numeric>
 #include <vector>
 
-#include "base/error.h"
-#include "base/math.h"
-#include "core/thread_pool.h"
-#include "data/big_array.h"
-#include "data/numpy_random.h"
+#include "phalanx/base/big_array.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/thread_pool.h"
+#include "phalanx/data/numpy_random.h"
 
 namespace phx {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <span>
 
-#include "data/sequence_store.h"
+#include "phalanx/data/sequence_store.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "data/gpt/index_cache.h"
+#include "phalanx/data/gpt/index_cache.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,11 +13,11 @@
 #include <system_error>
 #include <vector>
 
-#include "base/error.h"
-#include "base/log.h"
-#include "base/mapped_faults.h"
-#include "base/math.h"
-#include "core/philox.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
+#include "phalanx/base/mapped_faults.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/philox.h"
 
 namespace phx {
 namespace {

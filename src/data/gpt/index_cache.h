@@ -8,10 +8,10 @@
 #include <string>
 #include <type_traits>
 
-#include "base/file.h"
-#include "data/gpt/blend.h"
-#include "data/gpt/gpt_index.h"
-#include "data/indexed/indexed_dataset.h"
+#include "phalanx/base/file.h"
+#include "phalanx/data/gpt/blend.h"
+#include "phalanx/data/gpt/gpt_index.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "data/indexed/indexed_dataset.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
 
 #include <bit>
 #include <limits>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

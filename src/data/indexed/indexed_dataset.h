@@ -8,9 +8,9 @@
 #include <span>
 #include <string>
 
-#include "base/file.h"
-#include "data/indexed/token_code.h"
-#include "data/sequence_store.h"
+#include "phalanx/base/file.h"
+#include "phalanx/data/indexed/token_code.h"
+#include "phalanx/data/sequence_store.h"
 
 namespace phx {
 

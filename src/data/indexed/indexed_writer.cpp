@@ -1,4 +1,4 @@
-#include "data/indexed/indexed_writer.h"
+#include "phalanx/data/indexed/indexed_writer.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <limits>
 
-#include "base/error.h"
-#include "data/indexed/indexed_dataset.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
 
 namespace phx {
 namespace {

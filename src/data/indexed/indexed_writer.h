@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "base/file.h"
-#include "data/indexed/token_code.h"
+#include "phalanx/base/file.h"
+#include "phalanx/data/indexed/token_code.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "data/preprocess/json_line.h"
+#include "phalanx/data/preprocess/json_line.h"
 
 #include <simdjson.h>
 
-#include "base/error.h"
-#include "data/preprocess/text_input.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/preprocess/text_input.h"
 
 namespace phx {
 namespace {

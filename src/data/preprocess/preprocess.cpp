@@ -1,4 +1,4 @@
-#include "data/preprocess/preprocess.h"
+#include "phalanx/data/preprocess/preprocess.h"
 
 #include <fmt/format.h>
 
@@ -12,12 +12,12 @@
 #include <optional>
 #include <thread>
 
-#include "base/error.h"
-#include "base/format.h"
-#include "data/indexed/indexed_dataset.h"
-#include "data/indexed/indexed_writer.h"
-#include "data/preprocess/json_line.h"
-#include "data/preprocess/text_input.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/format.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
+#include "phalanx/data/indexed/indexed_writer.h"
+#include "phalanx/data/preprocess/json_line.h"
+#include "phalanx/data/preprocess/text_input.h"
 
 namespace phx {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "data/tokenizer.h"
+#include "phalanx/base/file.h"
+#include "phalanx/text/tokenizer.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "data/preprocess/text_input.h"
+#include "phalanx/data/preprocess/text_input.h"
 
 #include <fcntl.h>
 #include <glob.h>
@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -1,8 +1,8 @@
-#include "kernels/activation.h"
+#include "phalanx/kernels/activation.h"
 
-#include "kernels/activation_math.h"
-#include "kernels/cpu/loops.h"
-#include "kernels/cpu/vector_math.h"
+#include "phalanx/kernels/activation_math.h"
+#include "phalanx/kernels/cpu/loops.h"
+#include "phalanx/kernels/cpu/vector_math.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,7 +1,7 @@
-#include "kernels/adamw.h"
+#include "phalanx/kernels/adamw.h"
 
-#include "kernels/adamw_masters.h"
-#include "kernels/cpu/loops.h"
+#include "phalanx/kernels/adamw_masters.h"
+#include "phalanx/kernels/cpu/loops.h"
 
 namespace phx::kernels::cpu {
 

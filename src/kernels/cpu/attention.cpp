@@ -1,8 +1,8 @@
 // The forward: threads over (sequence, head, block of queries); each runs over the keys that its
 // queries see with a running maximum and sum, so that no row of scores is ever whole.
-#include "kernels/attention.h"
+#include "phalanx/kernels/attention.h"
 
-#include "kernels/cpu/attention_block.h"
+#include "phalanx/kernels/cpu/attention_block.h"
 
 namespace phx::kernels::cpu {
 

@@ -5,8 +5,8 @@
 //
 // With p = exp(s - lse), delta = rowsum(do o) and e the derivative of the softcap:
 //   dv = p^T do,   ds = p (do v^T - delta) e,   dq = scale ds k,   dk = scale ds^T q
-#include "kernels/attention.h"
-#include "kernels/cpu/attention_block.h"
+#include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/cpu/attention_block.h"
 
 namespace phx::kernels::cpu {
 

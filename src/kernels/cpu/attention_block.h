@@ -9,12 +9,12 @@
 #include <array>
 #include <vector>
 
-#include "base/math.h"
-#include "core/philox.h"
-#include "kernels/attention.h"
-#include "kernels/attention_dropout.h"
-#include "kernels/cpu/block_gemm.h"
-#include "kernels/cpu/vector_math.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/attention_dropout.h"
+#include "phalanx/kernels/cpu/block_gemm.h"
+#include "phalanx/kernels/cpu/vector_math.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,10 +1,10 @@
-#include "kernels/cross_entropy.h"
+#include "phalanx/kernels/cross_entropy.h"
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/loops.h"
-#include "kernels/cpu/vector_math.h"
+#include "phalanx/kernels/cpu/loops.h"
+#include "phalanx/kernels/cpu/vector_math.h"
 
 namespace phx::kernels::cpu {
 

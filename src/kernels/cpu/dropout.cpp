@@ -1,9 +1,9 @@
-#include "kernels/dropout.h"
+#include "phalanx/kernels/dropout.h"
 
 #include <algorithm>
 
-#include "kernels/cpu/loops.h"
-#include "kernels/row_blocks.h"
+#include "phalanx/kernels/cpu/loops.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,8 +1,8 @@
-#include "kernels/elementwise.h"
+#include "phalanx/kernels/elementwise.h"
 
 #include <cstring>
 
-#include "kernels/cpu/loops.h"
+#include "phalanx/kernels/cpu/loops.h"
 
 namespace phx::kernels::cpu {
 

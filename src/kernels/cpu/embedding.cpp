@@ -1,8 +1,8 @@
-#include "kernels/embedding.h"
+#include "phalanx/kernels/embedding.h"
 
 #include <algorithm>
 
-#include "kernels/cpu/loops.h"
+#include "phalanx/kernels/cpu/loops.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,10 +1,10 @@
-#include "kernels/cpu/gemm.h"
+#include "phalanx/kernels/cpu/gemm.h"
 
 #include <cblas.h>
 
 #include <algorithm>
 
-#include "base/math.h"
+#include "phalanx/base/math.h"
 
 #ifdef PHX_HAVE_DNNL
 #include <dnnl.h>
@@ -34,31 +34,32 @@ CBLAS_TRANSPOSE op(bool transposed) { return transposed ? CblasTrans : CblasNoTr
 void gemm(int64_t m, int64_t n, int64_t k, double alpha, const GemmOperand<double>& a,
           const GemmOperand<double>& b, double beta, double* c, int64_t c_stride) {
   keep_blas_to_this_thread();
-  cblas_dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow<blasint>(m), narrow<blasint>(n),
-              narrow<blasint>(k), alpha, a.data, stride<blasint>(a.stride), b.data, stride<blasint>(b.stride),
-              beta, c, stride<blasint>(c_stride));
+  cblas_dgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow<blasint>(m),
+              narrow<blasint>(n), narrow<blasint>(k), alpha, a.data, stride<blasint>(a.stride),
+              b.data, stride<blasint>(b.stride), beta, c, stride<blasint>(c_stride));
 }
 
 #ifdef PHX_HAVE_DNNL
 
-void gemm(int64_t m, int64_t n, int64_t k, float alpha, const GemmOperand<float>& a, const GemmOperand<float>& b,
-          float beta, float* c, int64_t c_stride) {
+void gemm(int64_t m, int64_t n, int64_t k, float alpha, const GemmOperand<float>& a,
+          const GemmOperand<float>& b, float beta, float* c, int64_t c_stride) {
   omp_set_num_threads(1);  // of this thread's regions; cheap: it sets a variable
   const dnnl_status_t status =
       dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha, a.data,
                  stride<dnnl_dim_t>(a.stride), b.data, stride<dnnl_dim_t>(b.stride), beta, c,
                  stride<dnnl_dim_t>(c_stride));
-  PHX_ASSERT(status == dnnl_success, "dnnl_sgemm of ", m, " x ", n, " x ", k, " failed: ", int(status));
+  PHX_ASSERT(status == dnnl_success, "dnnl_sgemm of ", m, " x ", n, " x ", k,
+             " failed: ", int(status));
 }
 
 #else
 
-void gemm(int64_t m, int64_t n, int64_t k, float alpha, const GemmOperand<float>& a, const GemmOperand<float>& b,
-          float beta, float* c, int64_t c_stride) {
+void gemm(int64_t m, int64_t n, int64_t k, float alpha, const GemmOperand<float>& a,
+          const GemmOperand<float>& b, float beta, float* c, int64_t c_stride) {
   keep_blas_to_this_thread();
-  cblas_sgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow<blasint>(m), narrow<blasint>(n),
-              narrow<blasint>(k), alpha, a.data, stride<blasint>(a.stride), b.data, stride<blasint>(b.stride),
-              beta, c, stride<blasint>(c_stride));
+  cblas_sgemm(CblasRowMajor, op(a.transposed), op(b.transposed), narrow<blasint>(m),
+              narrow<blasint>(n), narrow<blasint>(k), alpha, a.data, stride<blasint>(a.stride),
+              b.data, stride<blasint>(b.stride), beta, c, stride<blasint>(c_stride));
 }
 
 #endif

@@ -1,9 +1,9 @@
-#include "kernels/head_norm.h"
+#include "phalanx/kernels/head_norm.h"
 
 #include <cmath>
 
-#include "kernels/cpu/loops.h"
-#include "kernels/row_blocks.h"
+#include "phalanx/kernels/cpu/loops.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels::cpu {
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "base/math.h"
-#include "core/autograd.h"
-#include "core/tensor.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,8 +1,8 @@
-#include "kernels/master_split.h"
+#include "phalanx/kernels/master_split.h"
 
 #include <bit>
 
-#include "kernels/cpu/loops.h"
+#include "phalanx/kernels/cpu/loops.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,10 +1,10 @@
-#include "kernels/matmul.h"
+#include "phalanx/kernels/matmul.h"
 
 #include <cstring>
 
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/vector_math.h"
-#include "kernels/matmul_blocks.h"
+#include "phalanx/kernels/cpu/gemm.h"
+#include "phalanx/kernels/cpu/vector_math.h"
+#include "phalanx/kernels/matmul_blocks.h"
 
 namespace phx::kernels::cpu {
 
@@ -16,8 +16,8 @@ struct Tile {
 };
 
 // The output is cut along its longer side into a power of two of panels, so that they spread evenly
-// over 2, 4, 8.. threads. Every panel packs the other operand again, which costs about 1 / extent of
-// the work: two threads are worth small panels, more panels must be larger each.
+// over 2, 4, 8.. threads. Every panel packs the other operand again, which costs about 1 / extent
+// of the work: two threads are worth small panels, more panels must be larger each.
 int64_t num_panels(int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kMostPanels = 64;
   constexpr int64_t kLeastWork = 1 << 20;  // multiply-adds worth waking another thread for
@@ -56,7 +56,8 @@ template <class T>
 void multiply(const Matrix<T>& a, const Matrix<T>& b, int64_t k, T alpha, T beta, T* c,
               int64_t c_stride, const Tile& tile) {
   gemm(tile.i1 - tile.i0, tile.j1 - tile.j0, k, alpha, {a.at(tile.i0, 0), a.stride, a.transposed},
-       {b.at(0, tile.j0), b.stride, b.transposed}, beta, c + tile.i0 * c_stride + tile.j0, c_stride);
+       {b.at(0, tile.j0), b.stride, b.transposed}, beta, c + tile.i0 * c_stride + tile.j0,
+       c_stride);
 }
 
 template <class T>

@@ -1,9 +1,9 @@
-#include "kernels/random_fill.h"
+#include "phalanx/kernels/random_fill.h"
 
 #include <algorithm>
 
-#include "core/philox.h"
-#include "kernels/cpu/loops.h"
+#include "phalanx/core/philox.h"
+#include "phalanx/kernels/cpu/loops.h"
 
 namespace phx::kernels::cpu {
 

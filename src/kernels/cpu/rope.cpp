@@ -1,6 +1,6 @@
-#include "kernels/rope.h"
+#include "phalanx/kernels/rope.h"
 
-#include "kernels/cpu/loops.h"
+#include "phalanx/kernels/cpu/loops.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,7 +1,7 @@
-#include "kernels/sums.h"
+#include "phalanx/kernels/sums.h"
 
-#include "kernels/cpu/loops.h"
-#include "kernels/row_blocks.h"
+#include "phalanx/kernels/cpu/loops.h"
+#include "phalanx/kernels/row_blocks.h"
 
 namespace phx::kernels::cpu {
 

@@ -1,8 +1,8 @@
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/activation.h"
-#include "kernels/activation_math.h"
-#include "kernels/cuda/launch.cuh"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/activation.h"
+#include "phalanx/kernels/activation_math.h"
+#include "phalanx/kernels/cuda/launch.cuh"
 
 namespace phx::kernels::cuda {
 

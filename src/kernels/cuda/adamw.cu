@@ -1,9 +1,9 @@
-#include "base/math.h"
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/adamw.h"
-#include "kernels/adamw_masters.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/adamw.h"
+#include "phalanx/kernels/adamw_masters.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,6 +1,6 @@
-#include "kernels/attention.h"
+#include "phalanx/kernels/attention.h"
 
-#include "kernels/cuda/attention_own.h"
+#include "phalanx/kernels/cuda/attention_own.h"
 
 namespace phx::kernels::cuda {
 

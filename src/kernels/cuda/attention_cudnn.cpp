@@ -19,13 +19,13 @@
 #include <span>
 #include <unordered_map>
 
-#include "base/log.h"
-#include "core/cuda/check.h"
-#include "core/cuda/library.h"
-#include "kernels/attention.h"
-#include "kernels/cuda/attention_own.h"
-#include "kernels/cuda/attention_trust.h"
-#include "kernels/cuda/packed_index.h"
+#include "phalanx/base/log.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/library.h"
+#include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/cuda/attention_own.h"
+#include "phalanx/kernels/cuda/attention_trust.h"
+#include "phalanx/kernels/cuda/packed_index.h"
 
 // What the frontend's functions look into; set below, before any of them is called.
 namespace cudnn_frontend {
@@ -61,7 +61,9 @@ void open_cudnn() {
     static phx::cuda::Library cudnn("cuDNN", {"libcudnn.so.9", "libcudnn.so"});
     // The frontend asks a shared CUDA runtime for device properties, though ours is linked in. It
     // opens it by name, and what is open already is found by that (comm/process_environment.cpp).
+    // Programs that did not set the name before they had threads (tests, benchmarks) get it here.
     static phx::cuda::Library runtime("the CUDA runtime", {"libcudart.so.13", "libcudart.so"});
+    setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.path().c_str(), /*overwrite=*/0);
     fe::cudnn_dlhandle =
         dlopen(cudnn.path().c_str(), RTLD_NOW | RTLD_LOCAL);  // the one just opened
     PHX_CHECK(fe::cudnn_dlhandle != nullptr, "cuDNN: ", cudnn.path(), " cannot be opened again");

@@ -2,11 +2,11 @@
 // with a running maximum and sum. A row of scores lies in four lanes of one warp.
 #include <algorithm>
 
-#include "base/math.h"
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "kernels/cuda/attention_own.h"
-#include "kernels/cuda/attention_tile.cuh"
+#include "phalanx/base/math.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/kernels/cuda/attention_own.h"
+#include "phalanx/kernels/cuda/attention_tile.cuh"
 
 namespace phx::kernels::cuda {
 

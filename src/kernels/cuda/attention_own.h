@@ -2,7 +2,7 @@
 // and a backward without atomics, so that the same inputs give the same bytes every time.
 #pragma once
 
-#include "kernels/attention.h"
+#include "phalanx/kernels/attention.h"
 
 namespace phx::kernels::cuda {
 

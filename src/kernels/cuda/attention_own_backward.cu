@@ -5,11 +5,11 @@
 //
 // Eight warps: warp w has rows 16 (w % 4) .. + 16 of the owned tile and half w / 4 of the columns,
 // of scores as of outputs, so that two sums of 256 channels fit into registers.
-#include "base/math.h"
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "kernels/cuda/attention_own.h"
-#include "kernels/cuda/attention_tile.cuh"
+#include "phalanx/base/math.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/kernels/cuda/attention_own.h"
+#include "phalanx/kernels/cuda/attention_tile.cuh"
 
 namespace phx::kernels::cuda {
 

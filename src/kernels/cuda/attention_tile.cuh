@@ -7,11 +7,11 @@
 
 #include <initializer_list>
 
-#include "core/cuda/vector.cuh"
-#include "core/philox.h"
-#include "core/small_float.h"
-#include "kernels/attention.h"
-#include "kernels/attention_dropout.h"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/core/philox.h"
+#include "phalanx/core/small_float.h"
+#include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/attention_dropout.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention_trust.h"
+#include "phalanx/kernels/cuda/attention_trust.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/log.h"
-#include "core/cuda/check.h"
-#include "core/small_float.h"
-#include "kernels/cuda/attention_own.h"
+#include "phalanx/base/log.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/small_float.h"
+#include "phalanx/kernels/cuda/attention_own.h"
 
 namespace phx::kernels::cuda {
 

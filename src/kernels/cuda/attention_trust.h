@@ -14,7 +14,7 @@
 #include <set>
 #include <string>
 
-#include "kernels/attention.h"
+#include "phalanx/kernels/attention.h"
 
 namespace phx::kernels::cuda {
 

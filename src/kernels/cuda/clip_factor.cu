@@ -1,5 +1,5 @@
-#include "core/cuda/check.h"
-#include "kernels/clip_factor.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/kernels/clip_factor.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,6 +1,6 @@
-#include "core/cuda/dispatch.cuh"
-#include "kernels/cuda/column_sum.h"
-#include "kernels/cuda/launch.cuh"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/kernels/cuda/column_sum.h"
+#include "phalanx/kernels/cuda/launch.cuh"
 
 namespace phx::kernels::cuda {
 

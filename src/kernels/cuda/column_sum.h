@@ -2,7 +2,7 @@
 // a fixed order.
 #pragma once
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx::kernels::cuda {
 

@@ -8,11 +8,11 @@
 // are still in the L2 cache.
 #include <cuda_runtime.h>
 
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/cross_entropy.h"
-#include "kernels/cuda/reduce.cuh"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/cross_entropy.h"
+#include "phalanx/kernels/cuda/reduce.cuh"
 
 namespace phx::kernels::cuda {
 

@@ -1,9 +1,9 @@
-#include "kernels/cuda/cublas_lt.h"
+#include "phalanx/kernels/cuda/cublas_lt.h"
 
-#include "base/error.h"
-#include "base/log.h"
-#include "core/cuda/check.h"
-#include "kernels/cuda/gemm_table.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/kernels/cuda/gemm_table.h"
 
 namespace phx::kernels::cuda {
 

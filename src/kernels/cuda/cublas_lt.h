@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "core/cuda/library.h"
-#include "core/runtime.h"
+#include "phalanx/core/cuda/library.h"
+#include "phalanx/core/runtime.h"
 
 namespace phx::kernels::cuda {
 

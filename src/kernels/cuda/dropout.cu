@@ -1,8 +1,8 @@
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/cuda/column_sum.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/dropout.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/cuda/column_sum.h"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/dropout.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,8 +1,8 @@
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/elementwise.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/elementwise.h"
 
 namespace phx::kernels::cuda {
 

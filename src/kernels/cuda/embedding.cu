@@ -1,9 +1,9 @@
 #include <cub/device/device_radix_sort.cuh>
 
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/embedding.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/embedding.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,12 +1,12 @@
-#include "kernels/cuda/gemm_table.h"
+#include "phalanx/kernels/cuda/gemm_table.h"
 
 #include <array>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
 
-#include "base/error.h"
-#include "base/json.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
 
 namespace phx::kernels::cuda {
 

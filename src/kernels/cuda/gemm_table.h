@@ -5,8 +5,8 @@
 #include <map>
 #include <string>
 
-#include "base/file.h"
-#include "kernels/cuda/cublas_lt.h"
+#include "phalanx/base/file.h"
+#include "phalanx/kernels/cuda/cublas_lt.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,15 +1,15 @@
 // Times cuBLASLt's algorithms. The card is kept busy all the while, so that it runs at the clock
 // that its power limit allows in training, and the candidates take turns, so that a drift of the
 // clock hits all of them.
-#include "kernels/gemm_tuning.h"
+#include "phalanx/kernels/gemm_tuning.h"
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 
-#include "core/cuda/check.h"
-#include "kernels/cuda/gemm_table.h"
-#include "kernels/random_fill.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/kernels/cuda/gemm_table.h"
+#include "phalanx/kernels/random_fill.h"
 
 namespace phx::kernels::cuda {
 

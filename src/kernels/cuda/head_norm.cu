@@ -1,7 +1,7 @@
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "kernels/cuda/reduce.cuh"
-#include "kernels/head_norm.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/kernels/cuda/reduce.cuh"
+#include "phalanx/kernels/head_norm.h"
 
 namespace phx::kernels::cuda {
 
@@ -21,8 +21,9 @@ struct Geometry {
 
 // One warp a head: its lanes hold the head's channels lane, lane + 32, ...
 template <class T>
-__global__ void head_norm_kernel(const T* __restrict__ x, const T* __restrict__ wq, const T* __restrict__ wk,
-                                 Geometry at, T* __restrict__ y, float* __restrict__ rstd) {
+__global__ void head_norm_kernel(const T* __restrict__ x, const T* __restrict__ wq,
+                                 const T* __restrict__ wk, Geometry at, T* __restrict__ y,
+                                 float* __restrict__ rstd) {
   const int heads = at.n + 2 * at.g, normed = at.n + at.g;
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.y;
   if (item >= at.rows * heads) return;  // whole warps leave together
@@ -38,12 +39,13 @@ __global__ void head_norm_kernel(const T* __restrict__ x, const T* __restrict__ 
   float sum = 0.f;
   for (int i = threadIdx.x; i < at.d; i += kLanes) sum += float(x[i]) * float(x[i]);
   const float r = rsqrtf(warp_sum(sum) / at.d + at.eps);
-  for (int i = threadIdx.x; i < at.d; i += kLanes) y[i] = T(float(x[i]) * r * (float(w[i]) + at.shift));
+  for (int i = threadIdx.x; i < at.d; i += kLanes)
+    y[i] = T(float(x[i]) * r * (float(w[i]) + at.shift));
   if (threadIdx.x == 0) rstd[row * normed + head] = r;
 }
 
-// A block a fixed range of rows; its warps take the heads of those rows in turn and keep their own sums
-// for dwq and dwk in registers, which are then added warp after warp: one fixed order.
+// A block a fixed range of rows; its warps take the heads of those rows in turn and keep their own
+// sums for dwq and dwk in registers, which are then added warp after warp: one fixed order.
 template <class T>
 __global__ void head_norm_backward_kernel(const T* __restrict__ x, const T* __restrict__ wq,
                                           const T* __restrict__ wk, const float* __restrict__ rstd,
@@ -51,7 +53,8 @@ __global__ void head_norm_backward_kernel(const T* __restrict__ x, const T* __re
                                           float* __restrict__ partial) {
   __shared__ float sums[kWarps][2][kMostPerLane * kLanes];
   const int heads = at.n + 2 * at.g, normed = at.n + at.g;
-  const int64_t begin = at.rows * blockIdx.x / gridDim.x, end = at.rows * (blockIdx.x + 1) / gridDim.x;
+  const int64_t begin = at.rows * blockIdx.x / gridDim.x,
+                end = at.rows * (blockIdx.x + 1) / gridDim.x;
   float sum_q[kMostPerLane] = {}, sum_k[kMostPerLane] = {};
   for (int64_t item = begin * heads + threadIdx.y; item < end * heads; item += kWarps) {
     const int64_t row = item / heads;
@@ -76,8 +79,10 @@ __global__ void head_norm_backward_kernel(const T* __restrict__ x, const T* __re
       if (i >= at.d) break;
       const float xhat = float(in[i]) * r;
       const float dw = float(g[i]) * xhat;
-      if (query) sum_q[j] += dw;
-      else sum_k[j] += dw;
+      if (query)
+        sum_q[j] += dw;
+      else
+        sum_k[j] += dw;
       out[i] = T(r * (float(g[i]) * (float(w[i]) + at.shift) - xhat * mean));
     }
   }
@@ -96,18 +101,19 @@ __global__ void head_norm_backward_kernel(const T* __restrict__ x, const T* __re
 }
 
 template <class Y>
-__global__ void add_partial_kernel(const float* __restrict__ partial, int blocks, int stride, int column,
-                                   Y* __restrict__ out, int d, bool keep) {
+__global__ void add_partial_kernel(const float* __restrict__ partial, int blocks, int stride,
+                                   int column, Y* __restrict__ out, int d, bool keep) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= d) return;
   float total = 0.f;
-  for (int block = 0; block < blocks; ++block) total += partial[int64_t{block} * stride + column + i];
+  for (int block = 0; block < blocks; ++block)
+    total += partial[int64_t{block} * stride + column + i];
   out[i] = Y(keep ? float(out[i]) + total : total);
 }
 
 Geometry geometry(const Tensor& x, const PackedHeads& heads, const NormOptions& options) {
-  PHX_CHECK(heads.d <= kMostPerLane * kLanes, "head_norm: heads have at most ", kMostPerLane * kLanes,
-            " channels on cuda, not ", heads.d);
+  PHX_CHECK(heads.d <= kMostPerLane * kLanes, "head_norm: heads have at most ",
+            kMostPerLane * kLanes, " channels on cuda, not ", heads.d);
   return {.rows = x.numel() / (heads.total() * heads.d),
           .n = int(heads.n),
           .g = int(heads.g),
@@ -124,8 +130,9 @@ void head_norm(const Tensor& x, const Tensor& wq, const Tensor& wk, const Packed
   auto stream = static_cast<cudaStream_t>(x.device().compute_stream());
   const int64_t items = at.rows * heads.total();
   for_gpu_dtype(x.dtype(), [&]<class T>() {
-    head_norm_kernel<T><<<unsigned((items + kWarps - 1) / kWarps), dim3(kLanes, kWarps), 0, stream>>>(
-        x.data<T>(), wq.data<T>(), wk.data<T>(), at, y.data<T>(), rstd.data<float>());
+    head_norm_kernel<T>
+        <<<unsigned((items + kWarps - 1) / kWarps), dim3(kLanes, kWarps), 0, stream>>>(
+            x.data<T>(), wq.data<T>(), wk.data<T>(), at, y.data<T>(), rstd.data<float>());
   });
   PHX_CUDA_CHECK(cudaGetLastError());
 }

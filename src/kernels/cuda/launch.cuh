@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "base/math.h"
-#include "core/cuda/check.h"
-#include "core/tensor.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx::cuda {
 

@@ -1,6 +1,6 @@
-#include "base/math.h"
-#include "core/cuda/check.h"
-#include "kernels/master_split.h"
+#include "phalanx/base/math.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/kernels/master_split.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,9 +1,9 @@
-#include "kernels/matmul.h"
+#include "phalanx/kernels/matmul.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cuda/cublas_lt.h"
+#include "phalanx/kernels/cuda/cublas_lt.h"
 
 namespace phx::kernels::cuda {
 

@@ -6,9 +6,9 @@
 
 #include <cuda_runtime.h>
 
-#include "core/cuda/vector.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/cuda/reduce.cuh"
 
 namespace phx::kernels::cuda {
 

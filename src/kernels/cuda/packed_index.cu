@@ -1,5 +1,5 @@
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/packed_index.h"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/cuda/packed_index.h"
 
 namespace phx::kernels::cuda {
 

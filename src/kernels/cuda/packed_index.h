@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "core/tensor.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,7 +1,7 @@
-#include "core/cuda/dispatch.cuh"
-#include "core/philox.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/random_fill.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/philox.h"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/random_fill.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,7 +1,7 @@
-#include "core/cuda/dispatch.cuh"
-#include "kernels/cuda/column_sum.h"
-#include "kernels/cuda/norm_rows.cuh"
-#include "kernels/rms_norm.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/kernels/cuda/column_sum.h"
+#include "phalanx/kernels/cuda/norm_rows.cuh"
+#include "phalanx/kernels/rms_norm.h"
 
 namespace phx::kernels::cuda {
 

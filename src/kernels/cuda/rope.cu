@@ -1,7 +1,7 @@
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/rope.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/rope.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,10 +1,10 @@
-#include "core/cuda/check.h"
-#include "core/cuda/dispatch.cuh"
-#include "core/cuda/vector.cuh"
-#include "kernels/cuda/column_sum.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/row_blocks.h"
-#include "kernels/sums.h"
+#include "phalanx/core/cuda/check.h"
+#include "phalanx/core/cuda/dispatch.cuh"
+#include "phalanx/core/cuda/vector.cuh"
+#include "phalanx/kernels/cuda/column_sum.h"
+#include "phalanx/kernels/cuda/launch.cuh"
+#include "phalanx/kernels/row_blocks.h"
+#include "phalanx/kernels/sums.h"
 
 namespace phx::kernels::cuda {
 

@@ -1,8 +1,8 @@
-#include "kernels/attention.h"
+#include "phalanx/kernels/attention.h"
 
 #include <algorithm>
 
-#include "base/math.h"
+#include "phalanx/base/math.h"
 
 namespace phx::kernels::meta {
 

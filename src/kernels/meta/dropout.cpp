@@ -1,4 +1,4 @@
-#include "kernels/dropout.h"
+#include "phalanx/kernels/dropout.h"
 
 namespace phx::kernels::meta {
 

@@ -1,4 +1,4 @@
-#include "kernels/embedding.h"
+#include "phalanx/kernels/embedding.h"
 
 namespace phx::kernels::meta {
 

@@ -1,4 +1,4 @@
-#include "kernels/layer_norm.h"
+#include "phalanx/kernels/layer_norm.h"
 
 namespace phx::kernels::meta {
 

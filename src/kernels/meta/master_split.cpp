@@ -1,4 +1,4 @@
-#include "kernels/master_split.h"
+#include "phalanx/kernels/master_split.h"
 
 namespace phx::kernels::meta {
 

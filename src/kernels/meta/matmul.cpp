@@ -1,4 +1,4 @@
-#include "kernels/matmul.h"
+#include "phalanx/kernels/matmul.h"
 
 namespace phx::kernels::meta {
 

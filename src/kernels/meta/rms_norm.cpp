@@ -1,4 +1,4 @@
-#include "kernels/rms_norm.h"
+#include "phalanx/kernels/rms_norm.h"
 
 namespace phx::kernels::meta {
 
@@ -11,7 +11,8 @@ void rms_norm_backward(const Tensor& x, const Tensor& w, const Tensor& rstd, con
                        const NormOptions&, Tensor& workspace, const Sink& dx, const Sink& dw) {
   x.runtime().count({.flops = 9 * x.numel(),
                      .bytes = x.bytes() + w.bytes() + rstd.bytes() + dy.bytes() +
-                              (dx.beta != 0.f ? 2 : 1) * dx.tensor.bytes() + 2 * workspace.bytes() + 2 * dw.tensor.bytes()});
+                              (dx.beta != 0.f ? 2 : 1) * dx.tensor.bytes() + 2 * workspace.bytes() +
+                              2 * dw.tensor.bytes()});
 }
 
 }  // namespace phx::kernels::meta

@@ -1,11 +1,11 @@
-#include "models/gpt/gpt_model.h"
+#include "phalanx/models/gpt/gpt_model.h"
 
 #include <cmath>
 #include <numeric>
 
-#include "ops/dropout.h"
-#include "transformer/normed_linear.h"
-#include "transformer/self_attention.h"
+#include "phalanx/ops/dropout.h"
+#include "phalanx/transformer/normed_linear.h"
+#include "phalanx/transformer/self_attention.h"
 
 namespace phx {
 

@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 
-#include "models/model.h"
-#include "nn/embedding.h"
-#include "ops/lm_loss.h"
-#include "parallel/tensor/layers.h"
-#include "transformer/block.h"
+#include "phalanx/models/model.h"
+#include "phalanx/nn/embedding.h"
+#include "phalanx/ops/lm_loss.h"
+#include "phalanx/parallel/tensor/layers.h"
+#include "phalanx/transformer/block.h"
 
 namespace phx {
 

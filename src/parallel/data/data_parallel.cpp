@@ -1,4 +1,4 @@
-#include "parallel/data/data_parallel.h"
+#include "phalanx/parallel/data/data_parallel.h"
 
 #include <utility>
 

@@ -12,8 +12,8 @@
 
 #include <vector>
 
-#include "comm/communicator.h"
-#include "nn/parameter_store.h"
+#include "phalanx/comm/communicator.h"
+#include "phalanx/nn/parameter_store.h"
 
 namespace phx {
 

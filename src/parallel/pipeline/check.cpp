@@ -1,10 +1,10 @@
-#include "parallel/pipeline/check.h"
+#include "phalanx/parallel/pipeline/check.h"
 
 #include <algorithm>
 #include <array>
 
-#include "base/error.h"
-#include "parallel/pipeline/step_graph.h"
+#include "phalanx/base/error.h"
+#include "phalanx/parallel/pipeline/step_graph.h"
 
 namespace phx {
 namespace {

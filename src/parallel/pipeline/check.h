@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/schedule.h"
 
 namespace phx {
 

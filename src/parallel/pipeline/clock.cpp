@@ -1,9 +1,9 @@
-#include "parallel/pipeline/clock.h"
+#include "phalanx/parallel/pipeline/clock.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 

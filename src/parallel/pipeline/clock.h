@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "parallel/pipeline/schedule.h"
-#include "parallel/pipeline/step_graph.h"
+#include "phalanx/parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/step_graph.h"
 
 namespace phx {
 

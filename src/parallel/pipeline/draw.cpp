@@ -1,4 +1,4 @@
-#include "parallel/pipeline/draw.h"
+#include "phalanx/parallel/pipeline/draw.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "parallel/pipeline/clock.h"
-#include "parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/clock.h"
+#include "phalanx/parallel/pipeline/schedule.h"
 
 namespace phx {
 

@@ -1,11 +1,11 @@
-#include "parallel/pipeline/engine.h"
+#include "phalanx/parallel/pipeline/engine.h"
 
 #include <algorithm>
 #include <deque>
 #include <utility>
 
-#include "base/error.h"
-#include "core/op_trace.h"
+#include "phalanx/base/error.h"
+#include "phalanx/core/op_trace.h"
 
 namespace phx {
 namespace {
@@ -179,18 +179,21 @@ class Engine {
     under_way_.push_back(std::move(outgoing));
   }
 
-  void check_result(const ScheduleStep& step, const MessageSpec& specs, bool goes_on) const {
+  void check_result(const ScheduleStep& step, const MessageSpec& specs, bool goes_on) {
     PHX_CHECK(result_.empty() != goes_on, "pipeline: the stage's ", step, " gave ",
               goes_on ? "nothing to pass on" : "a result, where nobody is to take it");
     if (!goes_on) return;
     PHX_CHECK(result_.size() == specs.size(), "pipeline: the stage's ", step, " gave ",
               result_.size(), " tensors, but messages have ", specs.size());
+    StageMessage ordered;  // tensors travel in the order of the spec, which both ends know
     for (const TensorSpec& spec : specs) {
       const Tensor& tensor = result_.at(spec.name);
+      ordered.add(spec.name, tensor);
       PHX_CHECK(tensor.shape() == spec.shape && tensor.dtype() == spec.dtype,
                 "pipeline: the stage's ", step, " gave ", spec.name, " ", tensor.shape(), " in ",
                 tensor.dtype(), ", but messages are ", spec.shape, " in ", spec.dtype);
     }
+    result_ = std::move(ordered);
   }
 
   // A compute step is done; its input was made at the time of `stamp`.

@@ -12,11 +12,11 @@
 // meta ranks and replayed by ordinal, so it must not depend on who communicates or how fast.
 #pragma once
 
-#include "parallel/pipeline/check.h"
-#include "parallel/pipeline/clock.h"
-#include "parallel/pipeline/links.h"
-#include "parallel/pipeline/schedule.h"
-#include "parallel/pipeline/stage.h"
+#include "phalanx/parallel/pipeline/check.h"
+#include "phalanx/parallel/pipeline/clock.h"
+#include "phalanx/parallel/pipeline/links.h"
+#include "phalanx/parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/stage.h"
 
 namespace phx {
 

@@ -1,9 +1,9 @@
-#include "parallel/pipeline/layout_string.h"
+#include "phalanx/parallel/pipeline/layout_string.h"
 
 #include <cctype>
 #include <string_view>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

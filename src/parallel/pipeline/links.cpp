@@ -1,4 +1,4 @@
-#include "parallel/pipeline/links.h"
+#include "phalanx/parallel/pipeline/links.h"
 
 namespace phx {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "phalanx/comm/communicator.h"
 
 namespace phx {
 

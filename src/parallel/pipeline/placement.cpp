@@ -1,12 +1,12 @@
-#include "parallel/pipeline/placement.h"
+#include "phalanx/parallel/pipeline/placement.h"
 
 #include <algorithm>
 #include <numeric>
 #include <span>
 
-#include "base/error.h"
-#include "base/option_rules.h"
-#include "parallel/pipeline/layout_string.h"
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
+#include "phalanx/parallel/pipeline/layout_string.h"
 
 namespace phx {
 namespace {

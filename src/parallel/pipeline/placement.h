@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/problem.h"
+#include "phalanx/base/problem.h"
 
 namespace phx {
 

@@ -1,10 +1,10 @@
-#include "parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/schedule.h"
 
 #include <algorithm>
 #include <functional>
 #include <ostream>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "base/problem.h"
+#include "phalanx/base/problem.h"
 
 namespace phx {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "core/named_tensors.h"
+#include "phalanx/core/named_tensors.h"
 
 namespace phx {
 

@@ -1,8 +1,8 @@
-#include "parallel/pipeline/step_graph.h"
+#include "phalanx/parallel/pipeline/step_graph.h"
 
 #include <array>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 
 namespace phx {
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/schedule.h"
 
 namespace phx {
 

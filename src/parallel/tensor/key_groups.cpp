@@ -1,6 +1,6 @@
-#include "parallel/tensor/key_groups.h"
+#include "phalanx/parallel/tensor/key_groups.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

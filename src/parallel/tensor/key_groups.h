@@ -3,8 +3,8 @@
 // twice; what all of them need is put together after the projection.
 #pragma once
 
-#include "comm/communicator.h"
-#include "core/tensor.h"
+#include "phalanx/comm/communicator.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

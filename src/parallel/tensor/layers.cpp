@@ -1,8 +1,8 @@
-#include "parallel/tensor/layers.h"
+#include "phalanx/parallel/tensor/layers.h"
 
 #include <algorithm>
 
-#include "ops/embedding.h"
+#include "phalanx/ops/embedding.h"
 
 namespace phx {
 

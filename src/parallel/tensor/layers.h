@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "nn/module.h"
-#include "parallel/tensor/linear_ops.h"
+#include "phalanx/nn/module.h"
+#include "phalanx/parallel/tensor/linear_ops.h"
 
 namespace phx {
 

@@ -1,12 +1,12 @@
-#include "parallel/tensor/linear_ops.h"
+#include "phalanx/parallel/tensor/linear_ops.h"
 
 #include <optional>
 
-#include "core/autograd.h"
-#include "kernels/matmul.h"
-#include "kernels/sums.h"
-#include "ops/linear.h"
-#include "parallel/tensor/overlap.h"
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/matmul.h"
+#include "phalanx/kernels/sums.h"
+#include "phalanx/ops/linear.h"
+#include "phalanx/parallel/tensor/overlap.h"
 
 namespace phx {
 

@@ -3,8 +3,8 @@
 // again there.
 #pragma once
 
-#include "ops/linear.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "phalanx/ops/linear.h"
+#include "phalanx/parallel/tensor/tensor_parallel.h"
 
 namespace phx {
 

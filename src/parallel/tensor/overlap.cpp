@@ -1,4 +1,4 @@
-#include "parallel/tensor/overlap.h"
+#include "phalanx/parallel/tensor/overlap.h"
 
 #include <vector>
 

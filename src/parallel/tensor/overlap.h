@@ -9,8 +9,8 @@
 // In a backward the whole exchange goes along with the other product of the layer.
 #pragma once
 
-#include "kernels/matmul.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "phalanx/kernels/matmul.h"
+#include "phalanx/parallel/tensor/tensor_parallel.h"
 
 namespace phx {
 

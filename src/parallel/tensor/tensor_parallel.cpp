@@ -1,6 +1,6 @@
-#include "parallel/tensor/tensor_parallel.h"
+#include "phalanx/parallel/tensor/tensor_parallel.h"
 
-#include "core/autograd.h"
+#include "phalanx/core/autograd.h"
 
 namespace phx {
 

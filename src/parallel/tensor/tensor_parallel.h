@@ -5,8 +5,8 @@
 // region gathers them and leaving it scatters the sum.
 #pragma once
 
-#include "comm/communicator.h"
-#include "core/tensor.h"
+#include "phalanx/comm/communicator.h"
+#include "phalanx/core/tensor.h"
 
 namespace phx {
 

@@ -1,4 +1,4 @@
-#include "data/gpt/blend.h"
+#include "phalanx/data/gpt/blend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,11 +7,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "data/batch_order.h"
-#include "data/data_config.h"
-#include "data/gpt/blend.h"
-#include "data/gpt/gpt_index.h"
-#include "data/numpy_random.h"
+#include "phalanx/data/batch_order.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/data/gpt/blend.h"
+#include "phalanx/data/gpt/gpt_index.h"
+#include "phalanx/data/numpy_random.h"
 
 namespace phx {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/gpt/gpt_dataset.h"
+#include "phalanx/data/gpt/gpt_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <map>
 
-#include "data/data_config.h"
-#include "data/gpt/datasets.h"
-#include "data/gpt/index_cache.h"
-#include "data/indexed/indexed_writer.h"
+#include "phalanx/data/data_config.h"
+#include "phalanx/data/gpt/datasets.h"
+#include "phalanx/data/gpt/index_cache.h"
+#include "phalanx/data/indexed/indexed_writer.h"
 #include "support/temp_folder.h"
 
 namespace phx {

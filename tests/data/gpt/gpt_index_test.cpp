@@ -1,9 +1,9 @@
-#include "data/gpt/gpt_index.h"
+#include "phalanx/data/gpt/gpt_index.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.h"
+#include "phalanx/base/error.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "data/indexed/indexed_dataset.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <csignal>
 #include <set>
 
-#include "data/indexed/indexed_writer.h"
+#include "phalanx/data/indexed/indexed_writer.h"
 #include "support/faulty_disk.h"
 #include "support/temp_folder.h"
 

@@ -1,4 +1,4 @@
-#include "data/preprocess/preprocess.h"
+#include "phalanx/data/preprocess/preprocess.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,11 +9,11 @@
 
 #include <csignal>
 
-#include "base/error.h"
-#include "data/indexed/indexed_dataset.h"
-#include "data/indexed/indexed_writer.h"
-#include "data/preprocess/json_line.h"
-#include "data/preprocess/text_input.h"
+#include "phalanx/base/error.h"
+#include "phalanx/data/indexed/indexed_dataset.h"
+#include "phalanx/data/indexed/indexed_writer.h"
+#include "phalanx/data/preprocess/json_line.h"
+#include "phalanx/data/preprocess/text_input.h"
 #include "support/temp_folder.h"
 
 namespace phx {

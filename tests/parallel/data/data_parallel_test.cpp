@@ -1,11 +1,11 @@
 // Data parallelism by itself, on toy parameters whose gradients the test writes: which buckets
 // there are, what the ranks' sums are, who owns what, and what is refused.
-#include "parallel/data/data_parallel.h"
+#include "phalanx/parallel/data/data_parallel.h"
 
 #include <gtest/gtest.h>
 
-#include "comm/thread_world.h"
-#include "ops/add.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/ops/add.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/check.h"
+#include "phalanx/parallel/pipeline/check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

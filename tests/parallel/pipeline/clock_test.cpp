@@ -1,4 +1,4 @@
-#include "parallel/pipeline/clock.h"
+#include "phalanx/parallel/pipeline/clock.h"
 
 #include <gtest/gtest.h>
 

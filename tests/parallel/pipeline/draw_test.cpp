@@ -1,12 +1,12 @@
-#include "parallel/pipeline/draw.h"
+#include "phalanx/parallel/pipeline/draw.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "base/file.h"
-#include "parallel/pipeline/check.h"
+#include "phalanx/base/file.h"
+#include "phalanx/parallel/pipeline/check.h"
 
 namespace phx {
 namespace {

@@ -1,19 +1,20 @@
-#include "parallel/pipeline/engine.h"
+#include "phalanx/parallel/pipeline/engine.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <mutex>
+#include <ranges>
 
-#include "comm/meta_world.h"
-#include "comm/thread_world.h"
-#include "core/segment.h"
-#include "nn/parameter_store.h"
-#include "ops/activation.h"
-#include "ops/add.h"
-#include "parallel/pipeline/check.h"
-#include "parallel/pipeline/placement.h"
-#include "parallel/tensor/layers.h"
+#include "phalanx/comm/meta_world.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/core/segment.h"
+#include "phalanx/nn/parameter_store.h"
+#include "phalanx/ops/activation.h"
+#include "phalanx/ops/add.h"
+#include "phalanx/parallel/pipeline/check.h"
+#include "phalanx/parallel/pipeline/placement.h"
+#include "phalanx/parallel/tensor/layers.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -469,6 +470,7 @@ class TwoTensors : public Stage {
     if (first_) return numbered(m, 0);
     EXPECT_EQ(to_values(input.at("wide")), to_values(numbered(m, 0).at("wide")));
     EXPECT_EQ(to_values(input.at("narrow")), to_values(numbered(m, 0).at("narrow")));
+    EXPECT_EQ(to_values(input.at("twin")), to_values(numbered(m, 0).at("twin")));
     ++seen;
     return {};
   }
@@ -476,6 +478,7 @@ class TwoTensors : public Stage {
     if (!first_) return numbered(m, 50);
     EXPECT_EQ(to_values(doutput.at("wide")), to_values(numbered(m, 50).at("wide")));
     EXPECT_EQ(to_values(doutput.at("narrow")), to_values(numbered(m, 50).at("narrow")));
+    EXPECT_EQ(to_values(doutput.at("twin")), to_values(numbered(m, 50).at("twin")));
     ++seen;
     return {};
   }
@@ -484,11 +487,14 @@ class TwoTensors : public Stage {
 
  private:
   static MessageSpec message(int m) {  // micro-batches differ in length
-    return {{"wide", {m + 1, 3}, DType::f64}, {"narrow", {m + 2}, DType::f32}};
+    return {{"wide", {m + 1, 3}, DType::f64},
+            {"narrow", {m + 2}, DType::f32},
+            {"twin", {m + 2}, DType::f32}};
   }
+  // Not in the order of the spec: nobody may rely on it.
   StageMessage numbered(int m, double first) const {
     StageMessage message;
-    for (const TensorSpec& spec : this->message(m)) {
+    for (const TensorSpec& spec : std::views::reverse(this->message(m))) {
       std::vector<double> values(size_t(spec.shape.numel()));
       for (double& value : values) value = first++;
       message.add(spec.name, from_values(values, spec.shape, spec.dtype, runtime_.device()));

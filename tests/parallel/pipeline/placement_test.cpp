@@ -1,9 +1,9 @@
-#include "parallel/pipeline/placement.h"
+#include "phalanx/parallel/pipeline/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "parallel/pipeline/layout_string.h"
+#include "phalanx/parallel/pipeline/layout_string.h"
 #include "support/gradients.h"
 
 namespace phx {

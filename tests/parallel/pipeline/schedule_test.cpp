@@ -1,4 +1,4 @@
-#include "parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,16 +1,16 @@
 // Layers that are cut over ranks against the same layer on one rank: outputs and all gradients.
-#include "parallel/tensor/layers.h"
+#include "phalanx/parallel/tensor/layers.h"
 
 #include <gtest/gtest.h>
 
 #include <mutex>
 
-#include "comm/thread_world.h"
-#include "core/segment.h"
-#include "nn/parameter_store.h"
-#include "ops/linear.h"
-#include "parallel/tensor/key_groups.h"
-#include "parallel/tensor/overlap.h"
+#include "phalanx/comm/thread_world.h"
+#include "phalanx/core/segment.h"
+#include "phalanx/nn/parameter_store.h"
+#include "phalanx/ops/linear.h"
+#include "phalanx/parallel/tensor/key_groups.h"
+#include "phalanx/parallel/tensor/overlap.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -1,0 +1,41 @@
+#include "phalanx/report/flops.h"
+
+#include "phalanx/base/error.h"
+
+namespace phx {
+
+double training_flops(const FlopsShape& shape, int64_t tokens, int64_t squared_lengths) {
+  const int64_t h = shape.hidden, mtp = shape.num_mtp_layers;
+  const int64_t num_layers = shape.num_layers + mtp;
+  const int64_t num_dense = num_layers - shape.num_moe_layers;
+  PHX_CHECK(num_dense >= 0, "FLOPs: ", shape.num_moe_layers, " MoE layers of ", num_layers);
+  const int64_t q = shape.num_heads * shape.head_size;
+  const int64_t kv = shape.num_groups * shape.head_size;
+  const int64_t matrices = shape.swiglu ? 3 : 2;  // gate, up, down or up, down
+
+  // Multiply-adds of a token in the forward pass.
+  const int64_t dense_mlp = num_dense * h * shape.ffn_hidden * matrices;
+  const int64_t expert_width =
+      shape.expert_ffn_hidden * shape.experts_per_token + shape.shared_expert_ffn_hidden;
+  const int64_t moe = shape.num_moe_layers * h * expert_width * matrices;
+  const int64_t query_width = shape.attention_output_gate ? 2 * q : q;
+  const int64_t attention = num_layers * (h * (query_width + 2 * kv) + q * h);
+  const int64_t mtp_joins = mtp * (3 * h + 2 * h * h);  // norms, and the projection of two inputs
+  const int64_t head = h * shape.padded_vocab * (1 + mtp);
+  const int64_t linear = dense_mlp + moe + attention + mtp_joins + head;
+
+  // 6: two operations a multiply-add, in the forward pass and twice in the backward pass. The two
+  // products of attention see half of the square each: together one multiply-add per q and pair.
+  const double pairs = static_cast<double>(q * num_layers) * static_cast<double>(squared_lengths);
+  return 6. * static_cast<double>(tokens) * static_cast<double>(linear) + 6. * pairs;
+}
+
+double training_flops_of_batch(const FlopsShape& shape, int64_t batch, int64_t seq_length) {
+  return training_flops(shape, batch * seq_length, batch * seq_length * seq_length);
+}
+
+double tflops_per_gpu(double flops, double seconds_per_iteration, int64_t world_size) {
+  return flops / (seconds_per_iteration * 1e12 * static_cast<double>(world_size));
+}
+
+}  // namespace phx
