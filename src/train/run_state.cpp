@@ -189,7 +189,7 @@ ScheduleLengths schedule_lengths(const Session& session) {
       train.train_iters ? std::nullopt : train.train_samples);
 }
 
-std::vector<LocalBox> boxes_to_save(const Session& session) {
+std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
   const Mesh& mesh = session.mesh;
   const DataParallel& data = session.data_parallel;
   const auto picked = [&](const Parameter& parameter) {
@@ -200,11 +200,20 @@ std::vector<LocalBox> boxes_to_save(const Session& session) {
   std::vector<LocalBox> boxes;
   for (const FlatState& state : states_of(session, session.config.train.save_optim)) {
     // What a sharded optimizer holds is this rank's alone.
-    const bool own = !state.prefix.empty() && data.sharded();
+    const bool own = by == SavedBy::this_rank || (!state.prefix.empty() && data.sharded());
     const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
     boxes.insert(boxes.end(), more.begin(), more.end());
   }
   return boxes;
+}
+
+bool holds_whole_state(const Session& session) {
+  if (session.mesh.sizes().pp > 1 || session.data_parallel.sharded()) return false;
+  return std::ranges::all_of(session.store.parameters(), [](const Parameter* parameter) {
+    int64_t held = 0;
+    for (const Piece& piece : parameter->spec().pieces) held += piece.rows * piece.cols;
+    return held == parameter->spec().global_shape.numel();
+  });
 }
 
 CheckpointInfo info_to_save(const Session& session, const RunState& state) {
