@@ -180,11 +180,12 @@ namespace {
 // Rank 0 holds the lock during the run. The others get it when rank 0 is dead, which the system may
 // notice a moment after its connections closed.
 std::unique_ptr<FolderLock> lock_of_dead_rank(const Path& folder) {
-  for (int tries = 20;; --tries) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (true) {
     try {
       return std::make_unique<FolderLock>(folder);
     } catch (const std::exception&) {
-      if (tries == 0) return nullptr;
+      if (std::chrono::steady_clock::now() > end) return nullptr;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
