@@ -316,6 +316,8 @@ die() { # killed | unplugged (at the switch) | off (its interface is set down)
   check "$how: the other side names a rank of node0" says 1 "error: rank [01] on node0 \(10.77.0.1\) died: "
   ip link set to-node1 up
   ip -n node1 link set eth0 up
+  # An interface that is set down loses its IPv6 addresses.
+  ip -n node1 addr replace fd77::2/64 dev eth0 nodad
 }
 case_deaths() {
   say "a machine that dies, and one that cannot be reached any more"
@@ -340,6 +342,7 @@ case_strangers() {
   kill "$stranger" 2>/dev/null || true
   wait "$stranger" 2>/dev/null || true
   say "    the stranger: $(tail -n 1 "$work/stranger")"
+  check "the stranger was let in nowhere" grep -q 'let in 0$' "$work/stranger"
   check "losses and norms are those of one machine to the byte" same_losses metrics
   check "the log has lines about it" says 0 "turned away"
   local lines
@@ -371,6 +374,7 @@ case_routes() {
   kill "$stranger" 2>/dev/null || true
   wait "$stranger" 2>/dev/null || true
   say "    the stranger: $(tail -n 1 "$work/stranger")"
+  check "the stranger was let in nowhere" grep -q 'let in 0$' "$work/stranger"
   check "losses and norms are those of one machine to the byte" same_losses metrics
 }
 

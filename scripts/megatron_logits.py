@@ -36,15 +36,18 @@ def main():
     from megatron.core.enums import ModelType
     from megatron.core.pipeline_parallel import get_forward_backward_func
     from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
-    from megatron.training import get_args
-    from megatron.training.arguments import parse_and_validate_args
+    from megatron.training import arguments, get_args
     from megatron.training.checkpointing import load_checkpoint
     from megatron.training.initialize import initialize_megatron
     from megatron.training.training import get_model
 
     provider = providers()
-    parse_and_validate_args(args_defaults={"tokenizer_type": "NullTokenizer"})
-    initialize_megatron()
+    defaults = {"tokenizer_type": "NullTokenizer"}
+    if hasattr(arguments, "parse_and_validate_args"):
+        arguments.parse_and_validate_args(args_defaults=defaults)
+        initialize_megatron()
+    else:  # 0.17 and older
+        initialize_megatron(args_defaults=defaults)
     args = get_args()
     model = get_model(provider, ModelType.encoder_or_decoder, wrap_with_ddp=False)
     args.no_load_optim = args.no_load_rng = True

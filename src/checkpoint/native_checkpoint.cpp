@@ -8,6 +8,7 @@
 #include "phalanx/base/error.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/checkpoint/shard_reader.h"
+#include "phalanx/checkpoint/torch/torch_kind.h"
 
 namespace phx {
 
@@ -249,6 +250,16 @@ std::optional<CheckpointToLoad> checkpoint_to_load(const Path& folder) {
     } catch (const std::exception& error) {
       why_not += str_cat("\n  ", error.what());
     }
+  }
+  // Nothing says whether the files of a checkpoint of Megatron's are all there: it is not taken
+  // unasked.
+  for (const int64_t iteration : there) {
+    const TorchKind kind = torch_checkpoint_kind(checkpoint_path(folder, iteration)).kind;
+    PHX_CHECK(
+        kind == TorchKind::none, folder.string(),
+        " has no latest_checkpointed_iteration.txt, which says the newest complete checkpoint",
+        "\n  hint: --ckpt-step ", iteration, " loads ", iteration_name(iteration),
+        ", which Megatron wrote (", name(kind), ")");
   }
   PHX_CHECK(there.empty(), folder.string(),
             " has no latest_checkpointed_iteration.txt, and none of ", "its ", there.size(),

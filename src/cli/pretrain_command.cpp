@@ -32,8 +32,11 @@ void check_taken_tokenizer(std::span<const std::string> args, const PretrainOpti
   check_kept_tokenizer(options.train.load, options.data, given.data);
 }
 
+// Ranks that no launcher started are threads of this process.
+enum class Ranks { threads, processes };
+
 // What needs no run: the exit code after it was printed.
-std::optional<int> answer(const ParseResult& result) {
+std::optional<int> answer(const ParseResult& result, Ranks ranks) {
   if (result.report.help) {
     std::cout << pretrain_help();
     return kExitDone;
@@ -42,6 +45,13 @@ std::optional<int> answer(const ParseResult& result) {
   const Problems lacking = not_in_this_build(result.options);
   Problems problems = result.report.problems;
   if (!check_only) problems.insert(problems.end(), lacking.begin(), lacking.end());
+  if (!check_only && ranks == Ranks::threads) {
+    const Problems room =
+        room_problems(result.options, result.world,
+                      problems.empty() && (result.options.model.vocab_size ||
+                                           result.options.model.padded_vocab_size));
+    problems.insert(problems.end(), room.begin(), room.end());
+  }
   if (!problems.empty()) {
     std::cerr << format_problems(problems);
     return kExitUsage;
@@ -55,7 +65,7 @@ std::optional<int> answer(const ParseResult& result) {
 
 std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world,
                                    const Catalogue& catalogue) {
-  return answer(parse_pretrain(args, world, RanksFrom::launcher, catalogue));
+  return answer(parse_pretrain(args, world, RanksFrom::launcher, catalogue), Ranks::processes);
 }
 
 int run_pretrain(std::span<const std::string> args, const Catalogue& catalogue) {
@@ -63,7 +73,8 @@ int run_pretrain(std::span<const std::string> args, const Catalogue& catalogue) 
   const ParseResult result =
       parse_pretrain(args, launch ? std::optional<int64_t>(launch->size) : std::nullopt,
                      RanksFrom::launcher, catalogue);
-  if (const auto exit_code = answer(result)) return *exit_code;
+  if (const auto exit_code = answer(result, launch ? Ranks::processes : Ranks::threads))
+    return *exit_code;
   std::cout << format_implied(result.report);
   check_taken_tokenizer(args, result.options);
   need_vocabulary(result.options);

@@ -14,7 +14,6 @@
 #include "phalanx/checkpoint/folder_lock.h"
 #include "phalanx/cli/exit_codes.h"
 #include "phalanx/cli/run_settings.h"
-#include "phalanx/cli/usage_error.h"
 #include "phalanx/comm/machine_limits.h"
 #include "phalanx/comm/process_environment.h"
 #include "phalanx/comm/thread_world.h"
@@ -134,13 +133,22 @@ int64_t least_bytes(const PretrainOptions& options, int world) {
   return int64_t(std::min(parameters * (copies * 2 * weight + sharded * 2 * 4), 9e18));
 }
 
-void check_room_for_threads(const PretrainOptions& options, int world) {
-  const auto short_of =
-      lacks_room_for_threads(world, least_bytes(options, world), machine_limits());
-  if (!short_of) return;
-  throw UsageError(str_cat(options.parallel.local_ranks ? "--local-ranks " : "the layout's ranks, ",
-                           world, ": ", short_of->what, "\n  hint: ", short_of->way_out));
+}  // namespace
+
+Problems room_problems(const PretrainOptions& options, int64_t ranks, bool counts_state) {
+  if (ranks <= 1) return {};
+  const int world = int(std::min<int64_t>(ranks, INT_MAX));
+  const int64_t state = counts_state ? least_bytes(options, world) : 0;
+  const auto short_of = lacks_room_for_threads(world, state, machine_limits());
+  if (!short_of) return {};
+  const bool asked = options.parallel.local_ranks.has_value();
+  return {{.flag = asked ? "--local-ranks" : "",
+           .text = str_cat(asked ? "--local-ranks " : "the layout's ranks, ", world, ": ",
+                           short_of->what),
+           .hint = short_of->way_out}};
 }
+
+namespace {
 
 // All ranks as threads of this process.
 RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
@@ -149,7 +157,6 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
   PHX_CHECK(device.kind == DeviceKind::cpu, world,
             " ranks in one process run on CPUs\n  hint: phalanx launch --nproc ", world,
             " starts a process for each GPU; --device cpu runs them here");
-  check_room_for_threads(options, world);
   // Ranks share the cores; more threads than cores would only take turns.
   if (options.train.threads == 0) device.threads = std::max(1, device.threads / world);
   const Layout layout = make_layout(config.layout(), world);
@@ -159,8 +166,9 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
     Runtime runtime(device);
     const Mesh mesh(ranks, layout.mesh);
     const bool speaks = mesh.rank() == 0;
-    const RunEnd own = run_rank(options, config, sources, mesh, runtime, speaks ? terminal : silent,
-                                {.catches_signals = speaks, .ranks_here = world});
+    const RunEnd own =
+        run_rank(options, config, sources, mesh, runtime, speaks ? terminal : silent,
+                 {.catches_signals = speaks, .ranks_here = world, .folder_is_locked = true});
     if (speaks) end = own;
   });
   return end;
@@ -179,7 +187,9 @@ RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
     const Sources sources(config);  // may be missing on this machine alone
     const Mesh mesh(*world, make_layout(config.layout(), world->size()).mesh);
     return run_rank(options, config, sources, mesh, runtime, mesh.rank() == 0 ? terminal : silent,
-                    {.answers_signals = launch.local_rank == 0, .ranks_here = launch.local_size});
+                    {.answers_signals = launch.local_rank == 0,
+                     .ranks_here = launch.local_size,
+                     .folder_is_locked = true});
   } catch (const std::exception& error) {
     world->fail(error.what());  // the others need not wait for this rank
     throw;

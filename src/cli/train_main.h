@@ -15,6 +15,10 @@ RuntimeOptions runtime_options(const TrainConfig& train);
 
 RunConfig run_config(const PretrainOptions& options);
 
+// Ranks as threads of this process that do not fit into the machine. With `counts_state` what a
+// rank holds of the model is weighed too, which needs options without problems.
+Problems room_problems(const PretrainOptions& options, int64_t ranks, bool counts_state);
+
 // `launch`: who started this process as one of several ranks, if anybody did. Returns an exit code.
 int train_main(const PretrainOptions& options, const std::optional<LaunchEnvironment>& launch);
 

@@ -99,7 +99,9 @@ Ledger::Ledger(int rank, const Path& file) {
   static_assert(sizeof(Word) == 8 && Word::is_always_lock_free);
   FileHandle handle(::open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!handle.is_open()) throw_file_error("make", file, errno);
-  if (::ftruncate(handle.get(), kWords * sizeof(Word)) != 0) throw_file_error("size", file, errno);
+  // Blocks for all of it: a write to a mapped page for which the disk has none is a bus error.
+  if (const int error = ::posix_fallocate(handle.get(), 0, kWords * sizeof(Word)); error != 0)
+    throw_file_error("make room for", file, error);
   mapped_ =
       ::mmap(nullptr, kWords * sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, handle.get(), 0);
   if (mapped_ == MAP_FAILED) throw_file_error("map", file, errno);

@@ -75,13 +75,14 @@ class SignalQueue {
 class LedgerFolder {
  public:
   LedgerFolder() {
-    const Path memory = "/dev/shm";
-    std::string name =
-        ((std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
-         "phalanx-ledgers-XXXXXX")
-            .string();
-    if (::mkdtemp(name.data()) == nullptr) throw_file_error("make", name, errno);
-    path_ = name;
+    std::string name;
+    for (const Path& where : {Path("/dev/shm"), std::filesystem::temp_directory_path()}) {
+      name = (where / "phalanx-ledgers-XXXXXX").string();
+      if (::mkdtemp(name.data()) == nullptr) continue;
+      path_ = name;
+      return;
+    }
+    throw_file_error("make", name, errno);
   }
   ~LedgerFolder() {
     std::error_code ignored;

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/log.h"
 #include "phalanx/comm/machine_key.h"
 
 namespace phx {
@@ -30,7 +31,15 @@ ProcessLedgers::ProcessLedgers(const LaunchEnvironment& environment) : environme
     std::error_code ignored;
     std::filesystem::remove(folder_ / kFirstFailure, ignored);
   }
-  own_ = std::make_unique<Ledger>(environment.rank, file_of(environment.rank));
+  try {
+    own_ = std::make_unique<Ledger>(environment.rank, file_of(environment.rank));
+  } catch (const Error& error) {
+    log_warning(str_cat(error.what(),
+                        "\n  the run goes on; if it stalls, other ranks cannot see what rank ",
+                        environment.rank, " did"));
+    own_ = std::make_unique<Ledger>(environment.rank);
+    in_memory_ = true;
+  }
 }
 
 ProcessLedgers::~ProcessLedgers() {
@@ -53,11 +62,15 @@ std::optional<int> ProcessLedgers::first_failure(const Path& folder) {
 }
 
 RankLedgers::View ProcessLedgers::read(int world_rank) {
+  if (in_memory_ && world_rank == environment_.rank) return {.entries = own_->entries()};
+  const Path file = file_of(world_rank);
   try {
-    return {.entries = read_ledger(file_of(world_rank))};
+    return {.entries = read_ledger(file)};
   } catch (const Error&) {
     // Each rank makes its file before it first talks to another: one that is gone has been removed.
-    if (same_machine(world_rank)) return {.ended = true};
+    // One that is there and holds nothing found no room on the disk.
+    const bool gone = !std::filesystem::exists(file);
+    if (gone && !in_memory_ && same_machine(world_rank)) return {.ended = true};
     return {.readable = false};
   }
 }

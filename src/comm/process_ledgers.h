@@ -11,7 +11,8 @@ namespace phx {
 
 class ProcessLedgers : public RankLedgers {
  public:
-  // The folder is PHX_LEDGER_DIR, or one in memory (/dev/shm) named after the run's port.
+  // The folder is PHX_LEDGER_DIR, or one in memory (/dev/shm) named after the run's port. Without
+  // room for the file the ledger is in memory, and only this rank can read it.
   explicit ProcessLedgers(const LaunchEnvironment& environment);
   // In good order the file goes; after a failure it stays, for whoever wants to know.
   ~ProcessLedgers() override;
@@ -31,6 +32,7 @@ class ProcessLedgers : public RankLedgers {
   LaunchEnvironment environment_;
   Path folder_;
   std::unique_ptr<Ledger> own_;
+  bool in_memory_ = false;
   bool keep_ = false;
 };
 

@@ -189,7 +189,7 @@ ScheduleLengths schedule_lengths(const Session& session) {
       train.train_iters ? std::nullopt : train.train_samples);
 }
 
-std::vector<LocalBox> boxes_to_save(const Session& session) {
+std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
   const Mesh& mesh = session.mesh;
   const DataParallel& data = session.data_parallel;
   const auto picked = [&](const Parameter& parameter) {
@@ -200,11 +200,20 @@ std::vector<LocalBox> boxes_to_save(const Session& session) {
   std::vector<LocalBox> boxes;
   for (const FlatState& state : states_of(session, session.config.train.save_optim)) {
     // What a sharded optimizer holds is this rank's alone.
-    const bool own = !state.prefix.empty() && data.sharded();
+    const bool own = by == SavedBy::this_rank || (!state.prefix.empty() && data.sharded());
     const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
     boxes.insert(boxes.end(), more.begin(), more.end());
   }
   return boxes;
+}
+
+bool holds_whole_state(const Session& session) {
+  if (session.mesh.sizes().pp > 1 || session.data_parallel.sharded()) return false;
+  return std::ranges::all_of(session.store.parameters(), [](const Parameter* parameter) {
+    int64_t held = 0;
+    for (const Piece& piece : parameter->spec().pieces) held += piece.rows * piece.cols;
+    return held == parameter->spec().global_shape.numel();
+  });
 }
 
 CheckpointInfo info_to_save(const Session& session, const RunState& state) {
@@ -408,6 +417,11 @@ Loaded load_hf(Session& session, const Path& folder) {
   return loaded;
 }
 
+constexpr const char* kWithoutOptimizer =
+    "\n  hint: --no-load-optim goes on without Adam's state, --finetune takes the weights alone "
+    "and "
+    "begins at iteration 0";
+
 // Megatron's torch_dist or torch: the run goes on where Megatron's stood, with the optimizer's
 // state and the counters. Weights alone are taken only where the flags say so, or the folder is a
 // release.
@@ -432,9 +446,7 @@ Loaded load_megatron(Session& session, const Found& found) {
         "from it\n  hint: --finetune takes its weights and begins at iteration 0");
   }
   const bool optimizer = wanted && !finetune;
-  PHX_CHECK(!optimizer || megatron.has_optimizer, megatron.why_no_optimizer,
-            "\n  hint: --no-load-optim goes on without Adam's state, --finetune takes the weights "
-            "alone and begins at iteration 0");
+  PHX_CHECK(!optimizer || megatron.has_optimizer, megatron.why_no_optimizer, kWithoutOptimizer);
   if (optimizer) check_counters(megatron);
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config, states);
@@ -467,6 +479,10 @@ std::optional<Loaded> load_session(Session& session) {
   if (!finetune && !train.skip_train) compare_schedule(saved, session);
   if (!finetune && !train.skip_train && session.mesh.rank() == 0) compare_data(file, session);
   const bool optimizer = train.load_optim && !finetune && !train.skip_train;
+  const bool has_optimizer = std::ranges::any_of(
+      file.tensors(), [](const auto& tensor) { return tensor.first.starts_with("optimizer."); });
+  PHX_CHECK(!optimizer || has_optimizer, file.path().string(),
+            " holds no optimizer state: it was saved with --no-save-optim", kWithoutOptimizer);
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config, states);
   LoadOptions options{.ignored = {}, .convert = !optimizer, .model = &model};

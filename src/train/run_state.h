@@ -30,8 +30,12 @@ struct RunState {
   static RunState read(const nlohmann::json& values);
 };
 
-// What a rank of the session writes into a checkpoint: of what several ranks hold, each its share.
-std::vector<LocalBox> boxes_to_save(const Session& session);
+// What a rank of the session writes into a checkpoint: of what several ranks hold, each its share,
+// unless this rank writes all that it holds.
+enum class SavedBy { all_ranks, this_rank };
+std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by = SavedBy::all_ranks);
+// Whether this rank holds every element of the run's state, so that it can save without the others.
+bool holds_whole_state(const Session& session);
 // What a checkpoint says beside its tensors.
 CheckpointInfo info_to_save(const Session& session, const RunState& state);
 ScheduleLengths schedule_lengths(const Session& session);

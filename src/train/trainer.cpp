@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/format.h"
 #include "phalanx/base/log.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/folder_lock.h"
 #include "phalanx/comm/machine_limits.h"
 #include "phalanx/kernels/attention_use.h"
 #include "phalanx/report/log_line.h"
@@ -57,6 +59,7 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
       disk_(*options.disk),
       measures_peak_(options.measures_peak),
       ranks_here_(options.ranks_here),
+      folder_is_locked_(options.folder_is_locked),
       profiler_(config_, session.mesh, session.store.weights().runtime(), terminal) {
   if (options.catches_signals)
     signals_.emplace(options.answers_signals ? words_for_signals(config_) : StopSignals::Words{});
@@ -152,10 +155,15 @@ void Trainer::leave_without_data(const UnreadData& unread) {
   }
 }
 
-// Other ranks do not know of this error: only a rank that is alone can save what it has.
+// Ranks cannot save together any more: some do not know of this error, some may be dead. A rank
+// that holds the whole state saves it.
 void Trainer::leave_after(const std::exception& error) {
   bar_.reset();
-  if (!alone() || updating_ || saving_ || config_.skip_train) throw;
+  if (updating_ || saving_ || config_.skip_train) throw;
+  if (!alone()) {
+    save_own_copy();
+    throw;
+  }
   std::string kept;
   try {
     collect_until(0);
@@ -165,6 +173,53 @@ void Trainer::leave_after(const std::exception& error) {
                    " could not be saved: ", second.what());
   }
   throw Left(str_cat(error.what(), "\n  ", kept));
+}
+
+namespace {
+
+// Rank 0 holds the lock during the run. The others get it when rank 0 is dead, which the system may
+// notice a moment after its connections closed.
+std::unique_ptr<FolderLock> lock_of_dead_rank(const Path& folder) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (true) {
+    try {
+      return std::make_unique<FolderLock>(folder);
+    } catch (const std::exception&) {
+      if (std::chrono::steady_clock::now() > end) return nullptr;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+}
+
+}  // namespace
+
+// Not on GPUs: updates that were enqueued behind a failed exchange may have run.
+void Trainer::save_own_copy() {
+  const bool on_cpu = session_.store.weights().device().kind() == DeviceKind::cpu;
+  if (!saves() || last_good_ == 0 || !on_cpu || session_.step.pending() > 0 ||
+      !holds_whole_state(session_))
+    return;
+  try {
+    saver_.reset();  // a save that waits for other ranks is given up
+    std::unique_ptr<FolderLock> lock;
+    if (!speaks() || !folder_is_locked_) {
+      lock = lock_of_dead_rank(config_.save);
+      if (!lock) return;
+    }
+    // Another copy may have saved, and may have been one update ahead when the error came.
+    const int64_t latest = latest_checkpoint(config_.save).value_or(0);
+    if (latest == state_.iteration || latest == state_.iteration + 1) return;
+    CheckpointSaver saver(saver_options(/*world=*/nullptr));
+    saver.begin(state_.iteration, boxes_to_save(session_, SavedBy::this_rank),
+                info_to_save(session_, state_));
+    saver.wait();
+    log_warning(str_cat("the last good state is iteration ", state_.iteration, ", saved in ",
+                        checkpoint_path(config_.save, state_.iteration).string(), " by rank ",
+                        session_.mesh.rank(), ", which holds all of it"));
+  } catch (const std::exception& second) {
+    log_warning(str_cat("the state of iteration ", state_.iteration,
+                        " could not be saved: ", second.what()));
+  }
 }
 
 RunEnd Trainer::train() {
@@ -420,6 +475,14 @@ void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& w
   interval_start_ += Clock::now() - start;  // the evaluation's time is not the iterations'
 }
 
+SaverOptions Trainer::saver_options(Communicator* world) const {
+  return {.folder = config_.save,
+          .world = world,
+          .retain_interval = config_.save_retain_interval,
+          .verify = config_.save_verify,
+          .disk = &disk_};
+}
+
 // The memory of asynchronous saves is made while the first steps run.
 void Trainer::make_saver() {
   const std::vector<LocalBox> boxes = boxes_to_save(session_);
@@ -430,12 +493,9 @@ void Trainer::make_saver() {
                   session_.store.weights().device().kind() == DeviceKind::cpu ? ComputesOn::host
                                                                               : ComputesOn::device);
   if (config_.save_buffer_mib) buffer.bytes = *config_.save_buffer_mib << 20;
-  saver_.emplace(SaverOptions{.folder = config_.save,
-                              .world = session_.mesh.world(),
-                              .ring_bytes = buffer.bytes,
-                              .retain_interval = config_.save_retain_interval,
-                              .verify = config_.save_verify,
-                              .disk = &disk_});
+  SaverOptions options = saver_options(session_.mesh.world());
+  options.ring_bytes = buffer.bytes;
+  saver_.emplace(options);
   if (!config_.async_save) return;
   terminal_.print(buffer.text());
   saver_->reserve(boxes);

@@ -29,7 +29,8 @@ struct TrainerOptions {
   Disk* disk = &Disk::real();   // that checkpoints are written to
   // Whether to time what a CPU can do, which takes a moment, for the MFU.
   bool measures_peak = true;
-  int ranks_here = 1;  // that share this machine's memory
+  int ranks_here = 1;             // that share this machine's memory
+  bool folder_is_locked = false;  // rank 0 holds the FolderLock of --save
 };
 
 // One rank's loop. Ranks decide alike: what they decide by is the same on all of them, or was
@@ -60,12 +61,15 @@ class Trainer {
   std::string save_before_leaving();
   [[noreturn]] void leave_without_data(const UnreadData& unread);
   [[noreturn]] void leave_after(const std::exception& error);
+  // Of ranks that are copies of each other, one that is left saves for all.
+  void save_own_copy();
   IterationReport make_report();
   void report();
   void update_bar();
   void validate(std::optional<BatchLoader>& batches, const std::string& where);
   bool evaluates() const { return config_.eval_interval.has_value() && config_.eval_iters > 0; }
   bool saves() const { return !session_.config.train.save.empty(); }
+  SaverOptions saver_options(Communicator* world) const;
   void make_saver();
   void save();         // returns when the checkpoint is there, or with --async-save at once
   void finish_save();  // a checkpoint that is being written is there
@@ -118,6 +122,7 @@ class Trainer {
   Disk& disk_;
   bool measures_peak_;
   int ranks_here_;
+  bool folder_is_locked_;
   std::optional<CheckpointSaver> saver_;
   Profiler profiler_;
 };

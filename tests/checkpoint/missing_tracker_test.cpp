@@ -59,6 +59,16 @@ TEST(MissingTracker, NoCompleteCheckpointIsAnErrorAndNotAFreshStart) {
               AllOf(HasSubstr("none of its 1 checkpoints is complete"), HasSubstr("hint: ")));
 }
 
+TEST(MissingTracker, ACheckpointOfMegatronIsNamedAndNotAFreshStart) {
+  const TempFolder folder;
+  std::filesystem::copy(Path(PHX_TEST_DATA) / "megatron/gpt2_full/iter_0000003",
+                        folder / "iter_0000003");
+  EXPECT_THAT(error_of([&] { checkpoint_to_load(folder.path()); }),
+              AllOf(HasSubstr("has no latest_checkpointed_iteration.txt"),
+                    HasSubstr("hint: --ckpt-step 3 loads iter_0000003, which Megatron wrote "
+                              "(torch_dist)")));
+}
+
 TEST(MissingTracker, AnEmptyFolderHasNothing) {
   const TempFolder folder;
   EXPECT_FALSE(checkpoint_to_load(folder.path()));

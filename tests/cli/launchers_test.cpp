@@ -54,10 +54,10 @@ TEST(Launchers, ThreadsLaunchedProcessesAndMpirunGiveTheSameBits) {
   EXPECT_EQ(run(folder, "mpirun --allow-run-as-root --oversubscribe -np 4", pretrain), threads);
 }
 
-TEST(Launchers, RanksThatDoNotFitIntoTheMachineAreRefusedBeforeTheyStart) {
+TEST(Launchers, RanksThatDoNotFitIntoTheMachineAreRefusedWithAllOtherProblems) {
   const TempFolder folder;
   const auto log = folder.path() / "log";
-  const int status = std::system(str_cat(PHX_BINARY, " pretrain", kFlags,
+  const int status = std::system(str_cat(PHX_BINARY, " pretrain", kFlags, " --hidden-size 66",
                                          " --global-batch-size 1000000 --local-ranks 1000000",
                                          " > ", log.string(), " 2>&1")
                                      .c_str());
@@ -67,6 +67,8 @@ TEST(Launchers, RanksThatDoNotFitIntoTheMachineAreRefusedBeforeTheyStart) {
   EXPECT_NE(said.str().find("error: --local-ranks 1000000: that many ranks "), std::string::npos)
       << said.str();
   EXPECT_NE(said.str().find("hint: at most "), std::string::npos) << said.str();
+  EXPECT_NE(said.str().find("error: --hidden-size 66 is not a multiple of "), std::string::npos)
+      << said.str();
 }
 
 TEST(Launchers, OneCopyOfTheModelIsTheDefaultWithoutALauncher) {

@@ -126,6 +126,34 @@ TEST(MegatronLegacy, CheckpointArgsDescribeTheModel) {
   EXPECT_NEAR(losses[0].second, theirs[0].get<double>(), 1e-6 * theirs[0].get<double>());
 }
 
+// An import goes on as Megatron's run, under its own schedules.
+TEST(MegatronLegacy, AnImportKeepsSchedulesAndAdamsState) {
+  const TempFolder out;
+  const Path fixtures = Path(PHX_TEST_DATA) / "megatron_legacy", folder = fixtures / "gpt2_fp16";
+  const std::string native = out / "native";
+  ASSERT_EQ(
+      run({"convert", "import", "--megatron", folder, "--native", native, "--vocab-size", "24"})
+          .code,
+      0);
+  const auto about = parse_json(read_file(folder / "run.json"));
+  std::string flags = about.at("flags").get<std::string>();
+  flags.replace(flags.find("--vocab-size 21"), 15, "--vocab-size 24");
+  const std::string pretrain = str_cat(
+      "pretrain ", flags, " --tokenizer-type NullTokenizer --no-bias-gelu-fusion --data-path ",
+      (fixtures / "tokens").string(), " --data-cache-path ", (out / "cache").string(), " --load ",
+      native, " --metrics-file ", (out / "metrics.jsonl").string());
+  const auto refused = run(words(pretrain + " --lr 2e-2"));
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.err, HasSubstr("--lr: 0.01 in the checkpoint, 0.02 now"));
+  const auto outcome = run(words(pretrain));
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const auto losses = read_losses(out / "metrics.jsonl").train;
+  const auto theirs = about.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(losses.size(), theirs.size());
+  for (size_t i = 0; i < theirs.size(); ++i)
+    EXPECT_NEAR(losses[i].second, theirs[i], 5e-4 * theirs[i]) << "iteration " << 4 + i;
+}
+
 TEST(MegatronLegacy, FlagsThatContradictTheCheckpointAreRefused) {
   const Path fixtures = Path(PHX_TEST_DATA) / "megatron_legacy";
   const auto outcome = run(words(

@@ -119,6 +119,28 @@ TEST_F(SaveSafety, AVerifiedSaveIsAGoodCheckpoint) {
   }
 }
 
+// Data-parallel ranks hold the same state: whoever is left saves it, also without rank 0.
+class KilledRank : public SaveSafety, public ::testing::WithParamInterface<int> {};
+
+TEST_P(KilledRank, LeavesACheckpointToTheOthers) {
+  const Ended ended = script(str_cat(
+      "$P launch --nproc 3", kMock, " --global-batch-size 3 --train-iters 1000000",
+      " --save $D/saves --save-interval 1000000 --metrics-file $D/metrics > $D/first 2>&1 &\n",
+      "launcher=$!\n", until("[ $(cat $D/metrics 2>/dev/null | wc -l) -ge 5 ]"),
+      "for p in $(cat /proc/$launcher/task/$launcher/children); do\n",
+      "  tr '\\0' '\\n' < /proc/$p/environ | grep -qx RANK=", GetParam(), " && kill -9 $p\n",
+      "done\nwait $launcher\necho \"code $?\"\ntail -n 30 $D/first\n",
+      "$P inspect checkpoint $D/saves --verify && ",
+      "n=$(cat $D/saves/latest_checkpointed_iteration.txt) && $P", kMock,
+      " --global-batch-size 3 --train-iters $((n + 1)) --load $D/saves\n"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text,
+              AllOf(HasSubstr("code 137\n"), HasSubstr("the last good state is iteration "),
+                    HasSubstr("which holds all of it"), HasSubstr("killed by signal 9")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, KilledRank, ::testing::Values(0, 2));
+
 // --- data that changes under a run
 
 void write_tokens(const Path& path, size_t tokens) {
@@ -195,6 +217,43 @@ TEST_F(SaveSafety, AFullDiskBehindMetricsAndTensorBoardDoesNotEndTheRun) {
               AllOf(HasSubstr("/small/metrics: cannot write"), HasSubstr("disk is full"),
                     HasSubstr("/small/tb: cannot write"), HasSubstr("the run goes on without it")));
   EXPECT_EQ(latest_checkpoint(at("saves")), 300);
+}
+
+// What ranks called is written to mapped files, in /dev/shm unless told otherwise.
+TEST_F(SaveSafety, AFullDiskBehindTheLedgersDoesNotEndTheRun) {
+  const Ended ended = script(on_small_disk(str_cat("cat /dev/zero > $D/small/all 2>/dev/null\n",
+                                                   "PHX_LEDGER_DIR=$D/small $P launch --nproc 2",
+                                                   kMock, save(), " --train-iters 4\n")));
+  if (ended.code == 77 || ended.text.find("unshare") != std::string::npos)
+    GTEST_SKIP() << "no small disk can be mounted here";
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text, AllOf(HasSubstr("small/rank-0.ledger"), HasSubstr("small/rank-1.ledger"),
+                                HasSubstr("disk is full"), HasSubstr("the run goes on")));
+  EXPECT_EQ(latest_checkpoint(at("saves")), 4);
+}
+
+// Indices of datasets are kept for later runs; this one has made them already.
+TEST_F(SaveSafety, AFullDiskBehindTheIndexCacheDoesNotEndTheRun) {
+  const Ended ended = script(str_cat(
+      "$P corpus --output $D/text.jsonl --megabytes 0.05 > $D/corpus\n",
+      "$P preprocess --input $D/text.jsonl --output-prefix $D/pair --tokenizer-type ByteTokenizer",
+      " > $D/preprocess 2>&1\n",
+      on_small_disk(str_cat("cat /dev/zero > $D/small/all 2>/dev/null\n", "$P", kModel, save(),
+                            " --vocab-size 257 --data-path $D/pair_text_document --split 1,0,0",
+                            " --data-cache-path $D/small/cache --train-iters 4\n"))));
+  if (ended.code == 77 || ended.text.find("unshare") != std::string::npos)
+    GTEST_SKIP() << "no small disk can be mounted here";
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text, AllOf(HasSubstr("warning: "), HasSubstr("small/cache")));
+  EXPECT_EQ(latest_checkpoint(at("saves")), 4);
+}
+
+TEST_F(SaveSafety, ACopyOfTheOptionsThatCannotBeWrittenDoesNotEndTheRun) {
+  const Ended ended = script(
+      str_cat("mkdir -p $D/saves/options.json/a\n", "$P", kMock, save(), " --train-iters 4\n"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text, AllOf(HasSubstr("warning: "), HasSubstr("options.json")));
+  EXPECT_EQ(latest_checkpoint(at("saves")), 4);
 }
 
 TEST_F(SaveSafety, AFullDiskBehindTheLogDoesNotEndTheRun) {

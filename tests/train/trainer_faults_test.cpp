@@ -202,6 +202,47 @@ TEST(TrainerFaults, ARankThatCannotReadStopsAllRanksWhichSaveTogether) {
   }
 }
 
+// Data-parallel ranks hold the same state: one of them saves it when another fails within a step.
+TEST(TrainerFaults, ARankThatHoldsTheWholeStateSavesItWhenAnotherFails) {
+  for (const bool async : {false, true}) {
+    const TempFolder folder, clean;
+    RunConfig config = two_ranks(folder.path());
+    config.train.async_save = async;
+    if (async) config.train.save_interval = 2;
+    EXPECT_THAT(error_of([&] {
+                  run_two(config, [](int rank, Sources& sources) {
+                    const int64_t never = 1000000;
+                    sources.train =
+                        std::make_shared<Displaced>(sources.train, rank == 1 ? 30 : never);
+                  });
+                }),
+                HasSubstr("the table has 24 positions"));
+    EXPECT_EQ(latest_checkpoint(folder.path()), 5);
+    config.train.save = clean.path();
+    config.train.exit_interval = 5;
+    run_two(config, [](int, Sources&) {});
+    const NativeCheckpoint a(checkpoint_path(folder.path(), 5)),
+        b(checkpoint_path(clean.path(), 5));
+    EXPECT_TRUE(differences(a, b).empty());
+  }
+}
+
+TEST(TrainerFaults, RanksThatHoldPartsOfTheStateSaveNothingWhenOneFails) {
+  for (const bool cut : {false, true}) {
+    const TempFolder folder;
+    RunConfig config = two_ranks(folder.path());
+    config.parallel.tensor_model_parallel_size = cut ? 2 : 1;
+    config.parallel.use_distributed_optimizer = !cut;
+    EXPECT_THAT(error_of([&] {
+                  run_two(config, [](int, Sources& sources) {
+                    sources.train = std::make_shared<Displaced>(sources.train, 30);
+                  });
+                }),
+                HasSubstr("the table has 24 positions"));
+    EXPECT_TRUE(checkpoints_in(folder.path()).empty());
+  }
+}
+
 TEST(TrainerFaults, ARankThatCannotReadItsValidationDataStopsAllRanks) {
   const TempFolder folder;
   RunConfig config = two_ranks(folder.path());

@@ -204,6 +204,23 @@ TEST(Trainer, ADecreasedBatchTrainsWhatFits) {
   EXPECT_EQ(run(config).state.consumed_samples, 18);
 }
 
+TEST(Trainer, ACheckpointWithoutOptimizerStateIsRefusedUnlessToldNotToLoadIt) {
+  const TempFolder folder;
+  RunConfig first = tiny_run(), second = tiny_run();
+  first.train.train_iters = 2;
+  first.train.save = folder.path();
+  first.train.save_optim = false;
+  run(first);
+  second.train.train_iters = 3;
+  second.train.load = folder.path();
+  second.optim.override_opt_param_scheduler = true;
+  const std::string error = error_of([&] { run(second); });
+  EXPECT_NE(error.find("holds no optimizer state"), std::string::npos) << error;
+  EXPECT_NE(error.find("--no-load-optim"), std::string::npos) << error;
+  second.train.load_optim = false;
+  EXPECT_EQ(run(second).state.iteration, 3);
+}
+
 TEST(Trainer, FinetuningStartsWithTheConfiguredLossScale) {
   const TempFolder folder;
   RunConfig first = tiny_run(), second = tiny_run();
