@@ -13,6 +13,8 @@
 #include "phalanx/train/batch_schedule.h"
 #include "phalanx/train/layout.h"
 #include "phalanx/train/run_state.h"
+#include "phalanx/train/train_fields.h"
+#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 namespace {

@@ -8,6 +8,7 @@
 #include "phalanx/base/json.h"
 #include "phalanx/base/options.h"
 #include "phalanx/convert/hf_positions.h"
+#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 namespace {

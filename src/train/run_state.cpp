@@ -16,6 +16,7 @@
 #include "phalanx/convert/megatron_model.h"
 #include "phalanx/train/data_fingerprint.h"
 #include "phalanx/train/megatron_state.h"
+#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 
