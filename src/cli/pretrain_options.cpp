@@ -12,7 +12,8 @@
 #include "phalanx/text/tokenizer.h"
 #include "phalanx/train/batch_schedule.h"
 #include "phalanx/train/layout.h"
-#include "phalanx/train/run_state.h"
+#include "phalanx/train/load_session.h"
+#include "phalanx/train/older_checkpoints.h"
 #include "phalanx/train/train_fields.h"
 #include "phalanx/transformer/transformer_fields.h"
 
@@ -467,8 +468,7 @@ PretrainOptions PretrainOptions::from_json(const std::string& text) {
   PretrainOptions options;
   ParseReport report;
   nlohmann::json values = parse_json(text);
-  // Before there was a choice GELU was always exact.
-  if (!values.contains("bias_gelu_fusion")) values["bias_gelu_fusion"] = false;
+  migrate_options(values);
   pretrain_option_set(options).load_json(values, report);
   PHX_CHECK(report.ok(), "options kept with a run cannot be read:\n",
             format_problems(report.problems));
