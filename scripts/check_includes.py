@@ -11,7 +11,8 @@ a may include. The rules:
  2. A file of src/ROOM or tests/ROOM includes the headers of ROOM and of the rooms under it, no others. Benchmarks,
     fuzzers and examples may include every room.
  3. Headers are included as "phalanx/room/name.h", by the name they have where the library is installed. Only helpers of
-    tests and benchmarks are included by their path in tests/ or beside the file. Every such file exists.
+    tests and benchmarks are included by their path in tests/ or beside the file, and what the build makes by the name that
+    a file of cmake/ gives it. Every such file exists.
  4. No header includes itself, directly or through others.
  5. CUDA's headers and the headers of cuda/ folders are included from cuda/ folders only, or where the preprocessor asks
     for CUDA: machines without CUDA compile everything else.
@@ -116,6 +117,8 @@ def check_include(root, path, table, under, include):
     if not name.startswith("phalanx/"):
         helper = root / "tests" / name if parts[0] == "tests" else path.parent / name
         room = name.split("/")[0]
+        if any(name in file.read_text() for file in (root / "cmake").glob("*.cmake")):
+            return None  # the build makes it
         if parts[0] != "src" and helper.is_file():
             if parts[0] == "tests" and not may_include(table, under, parts[1], room):
                 return f'"{name}": tests of {parts[1]} may not include helpers of {room}'
@@ -128,9 +131,7 @@ def check_include(root, path, table, under, include):
         return f'"{name}": there is no such file'
     inside = name.removeprefix("phalanx/")
     if not (root / "src" / inside).is_file():
-        # The build makes what is not in the tree (version.h and the like) from a file named *.in.
-        if not (root / "src" / (inside + ".in")).is_file():
-            return f'"{name}": src/{inside} does not exist'
+        return f'"{name}": src/{inside} does not exist'
     other = inside.split("/")[0]
     if "cuda" in inside.split("/") and parts[0] == "src" and not (in_cuda_folder or asks_for_cuda):
         return f'"{name}": headers of cuda/ folders are included from cuda/ folders only'
