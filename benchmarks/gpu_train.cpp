@@ -20,7 +20,7 @@
 #include "phalanx/core/op_trace.h"
 #include "phalanx/kernels/gemm_tuning.h"
 #include "phalanx/report/memory_table.h"
-#include "phalanx/train/profiler.h"
+#include "phalanx/report/op_table.h"
 #include "phalanx/train/session.h"
 #include "phalanx/train/trainer.h"
 #include "random_tokens.h"

@@ -13,8 +13,9 @@ phx_room(parallel PLAIN DEPENDS nn)
 phx_room(transformer PLAIN DEPENDS parallel)
 phx_room(models PLAIN DEPENDS transformer)
 phx_room(text PLAIN
-         FAST tokenizer/added_tokens tokenizer/bpe_model tokenizer/bpe_trainer tokenizer/normal_form
-              tokenizer/pre_tokenizer tokenizer/rank_tokenizer tokenizer/regex tokenizer/unicode
+         FAST tokenizer/added_tokens tokenizer/bpe_merging tokenizer/bpe_model tokenizer/bpe_trainer
+              tokenizer/merge_table tokenizer/normal_form tokenizer/pre_tokenizer tokenizer/rank_tokenizer
+              tokenizer/regex tokenizer/split tokenizer/unicode
               tokenizer/word_models tokenizer/word_splitter
          DEPENDS base LINK phx::pcre2 phx::simdjson phx::utf8proc phx::sentencepiece phx::sentencepiece_train)
 phx_room(data PLAIN

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a build needs on Debian 12 or Ubuntu 24.04, as root or with sudo. Says what it installs;
 # does nothing where everything is there. With a CUDA compiler present it also fetches cudnn-frontend's
-# headers into .deps/.
+# headers into .deps/. scripts/setup.sh --gates also installs what the checks of the sources need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,6 +9,7 @@ packages=(g++ cmake ninja-build ccache mold git ca-certificates
           libopenblas-dev libdnnl-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev
           libpcre2-dev libsimdjson-dev libutf8proc-dev libsentencepiece-dev libxxhash-dev libzstd-dev
           zlib1g-dev libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin)
+if [ "${1:-}" = --gates ]; then packages+=(clang-format-14 python3); fi
 cudnn_frontend=1.32.0
 
 have_nvcc() { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }

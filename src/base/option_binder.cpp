@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "phalanx/base/error.h"
+#include "phalanx/base/options.h"
+
 namespace phx {
 namespace {
 

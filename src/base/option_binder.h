@@ -1,15 +1,17 @@
-// Turns the fields of a config struct into Options. Included by base/options.h; not for others.
+// Turns the fields of a config struct into Options. For OptionSet::add; not for others.
 // Compiled once a type of field in every source that binds a config, so what needs no template is
 // in option_binder.cpp.
 #pragma once
 
+#include <functional>
 #include <limits>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
+#include "phalanx/base/option.h"
 #include "phalanx/base/option_traits.h"
 #include "phalanx/base/option_values.h"
-#include "phalanx/base/options.h"
 
 namespace phx {
 
@@ -107,7 +109,8 @@ auto assign_to(T& member, std::vector<FieldRules::Range> ranges) {
 
 class FieldBinder {
  public:
-  FieldBinder(OptionSet& set, std::string group) : set_(set), group_(std::move(group)) {}
+  using Sink = std::function<void(Option)>;
+  FieldBinder(Sink sink, std::string group) : sink_(std::move(sink)), group_(std::move(group)) {}
 
   template <class T, class... Traits>
   void operator()(const char* name, T& member, const char* help, const Traits&... traits) {
@@ -139,17 +142,12 @@ class FieldBinder {
     if constexpr (std::is_same_v<T, bool>) option.starts_true = member;
     option.write = [&member](nlohmann::json& out) { write_field(out, member); };
     option.assign = assign_to(member, rules.ranges());
-    set_.add(std::move(option));
+    sink_(std::move(option));
   }
 
-  OptionSet& set_;
+  Sink sink_;  // takes each Option
   std::string group_;
 };
-
-template <class Config>
-void OptionSet::add(const std::string& group, Config& config) {
-  config.each(FieldBinder(*this, group));
-}
 
 // Compiled once, in option_binder.cpp.
 extern template Option FieldBinder::start<bool>(const char*, const char*) const;

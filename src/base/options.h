@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "phalanx/base/option.h"
+#include "phalanx/base/option_binder.h"
 #include "phalanx/base/problem.h"
 
 namespace phx {
@@ -43,30 +45,6 @@ struct CatalogueEntry {
   std::string accepts = {};
 };
 
-// One config field, its type erased. Made by OptionSet::add.
-struct Option {
-  enum class Kind { toggle, single, list };
-  struct Switch {
-    std::string flag, value;
-  };
-
-  std::string name, group, help, type, default_text;
-  Kind kind = Kind::single;
-  bool starts_true = false;  // a toggle that only its off-switches can change
-  bool required = false, own = false;
-  std::vector<std::string> choices, aliases;
-  std::vector<Switch> switches;  // flags without a value, and what they set
-  std::vector<std::pair<std::string, std::string>> refused;  // choices: value, reason
-
-  bool given = false;   // by the command line or a file
-  bool failed = false;  // given, with a value that was not taken
-  std::function<void(std::span<const std::string>)> assign;  // throws Error: a predicate, see above
-  std::function<void(nlohmann::json& out)> write;            // the field's value as JSON
-
-  nlohmann::json get() const;
-  std::string flag() const;  // the spelling to show: "--name", or the off-switch
-};
-
 struct ParseReport {
   Problems problems;
   std::vector<std::pair<std::string, std::string>> implied;  // flag, why
@@ -87,7 +65,9 @@ class OptionSet {
  public:
   // Registers every field of `config` under the heading `group`.
   template <class Config>
-  void add(const std::string& group, Config& config);
+  void add(const std::string& group, Config& config) {
+    config.each(FieldBinder([this](Option option) { add(std::move(option)); }, group));
+  }
   void add(Option option);
   void add(std::span<const CatalogueEntry> catalogue);
 
@@ -150,5 +130,3 @@ std::string kebab_case(std::string key);              // hidden_size -> hidden-s
 std::string nearest(const std::string& word, std::span<const std::string> names);
 
 }  // namespace phx
-
-#include "phalanx/base/option_binder.h"

@@ -58,6 +58,7 @@ class SocketMesh {
   bool failed();
 
  private:
+  static constexpr auto kLookAtPeers = std::chrono::seconds(1);  // between two looks
   struct Header {
     uint32_t magic = 0x50485832;
     uint32_t kind = 0;  // Channel::Kind, goodbye or failure
@@ -119,7 +120,9 @@ class SocketMesh {
   void take_kept(const Channel& channel, int rank);
   bool fits(int rank, const Wanted& wanted, uint64_t sequence, size_t bytes);
   void lose(int rank, const std::string& how);
-  void lose_unanswered();  // looks once a second
+  void lose_unanswered();
+  std::string silence_text()
+      const;  // why a peer that does not answer is lost  // looks once a second
   void note_failure(int rank, const std::string& why);
   void throw_if_failed() const;
   bool has_output() const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "phalanx/convert/family.h"
+#include "phalanx/convert/function_differences.h"
 #include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
@@ -28,11 +29,5 @@ nlohmann::json config_to_hf(const Family& family, const TransformerConfig& model
 
 // The family whose config.json can say all of `model`; an error tells what stands in the way.
 const Family& family_for(const TransformerConfig& model);
-
-// What differs in the function that two configs describe, "rotary_base: 10000 and 500000"; fields
-// that only training reads (dropout, initial weights, sequence length) do not count, nor do two
-// ways of saying the same.
-std::vector<std::string> function_differences(const TransformerConfig& a,
-                                              const TransformerConfig& b);
 
 }  // namespace phx

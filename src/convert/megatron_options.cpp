@@ -8,6 +8,7 @@
 #include "phalanx/base/json.h"
 #include "phalanx/base/options.h"
 #include "phalanx/transformer/transformer_config.h"
+#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 namespace {

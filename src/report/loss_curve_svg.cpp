@@ -10,38 +10,19 @@
 #include <string_view>
 
 #include "phalanx/base/error.h"
-#include "phalanx/base/format.h"
+#include "phalanx/report/svg.h"
 
 namespace phx {
 namespace {
 
 using Points = std::vector<std::pair<double, double>>;
 
-// Told apart also by those who do not tell red from green (after Okabe and Ito).
-constexpr std::array<std::string_view, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                                      "#e69f00", "#56b4e9", "#555555"};
-constexpr std::string_view kInk = "#24292f", kSoftInk = "#6e7781", kGrid = "#e6e9ec";
+constexpr std::array kColours = {svg::kBlue,   svg::kVermilion, svg::kGreen, svg::kPurple,
+                                 svg::kOrange, svg::kSky,       svg::kGrey};
+constexpr std::string_view kGrid = "#e6e9ec", kAxis = "#afb8c1";
 constexpr int kLeft = 72, kRight = 28, kTop = 60, kBottom = 62;
 constexpr int kTicksX = 8, kTicksY = 7;
 constexpr double kLetterWidth = 6.6;  // of a 12-pixel sans-serif letter, on average
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '&') {
-      result += "&amp;";
-    } else if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else if (c == '"') {
-      result += "&quot;";
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
 
 // Ticks carry as many digits as their step needs.
 std::string tick_label(double value, double step) {
@@ -145,73 +126,72 @@ std::string path_of(const Points& points, const Frame& frame) {
   return path;
 }
 
-void draw_axes(const LossPlot& plot, const Frame& frame, std::string& svg) {
-  const auto out = std::back_inserter(svg);
+void draw_axes(const LossPlot& plot, const Frame& frame, SvgPicture& picture) {
   const auto step = [](const std::vector<double>& t) { return t.size() > 1 ? t[1] - t[0] : 1.; };
   const auto y_ticks = round_ticks(frame.y_low, frame.y_high, kTicksY);
   for (const double tick : y_ticks) {
-    fmt::format_to(out,
-                   "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\"/>\n"
-                   "<text x=\"{4}\" y=\"{5:.1f}\" text-anchor=\"end\" fill=\"{6}\">{7}</text>\n",
-                   frame.left, frame.right, frame.y(tick), kGrid, frame.left - 10,
-                   frame.y(tick) + 4, kSoftInk, tick_label(tick, step(y_ticks)));
+    const double y = frame.y(tick);
+    picture.line(frame.left, y, frame.right, y, {{"stroke", kGrid}});
+    picture.text(frame.left - 10, y + 4, tick_label(tick, step(y_ticks)),
+                 {{"text-anchor", "end"}, {"fill", svg::kSoftInk}});
   }
   const auto x_ticks = round_ticks(frame.x_low, frame.x_high, kTicksX);
   for (const double tick : x_ticks) {
-    fmt::format_to(out,
-                   "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"{3}\"/>\n"
-                   "<text x=\"{0:.1f}\" y=\"{4}\" text-anchor=\"middle\" fill=\"{5}\">{6}</text>\n",
-                   frame.x(tick), frame.top, frame.bottom, kGrid, frame.bottom + 20, kSoftInk,
-                   tick_label(tick, step(x_ticks)));
+    const double x = frame.x(tick);
+    picture.line(x, frame.top, x, frame.bottom, {{"stroke", kGrid}});
+    picture.text(x, frame.bottom + 20, tick_label(tick, step(x_ticks)),
+                 {{"text-anchor", "middle"}, {"fill", svg::kSoftInk}});
   }
-  fmt::format_to(out, "<path d=\"M{0} {1}V{2}H{3}\" fill=\"none\" stroke=\"{4}\"/>\n", frame.left,
-                 frame.top, frame.bottom, frame.right, "#afb8c1");
-  fmt::format_to(out, "<text x=\"{}\" y=\"34\" font-size=\"18\" font-weight=\"600\">{}</text>\n",
-                 kLeft, escaped(plot.title));
-  fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                 (frame.left + frame.right) / 2, plot.height - 16, escaped(plot.x_label));
-  fmt::format_to(out,
-                 "<text transform=\"translate(20 {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}"
-                 "</text>\n",
-                 (frame.top + frame.bottom) / 2, escaped(plot.y_label));
+  picture.path(fmt::format("M{} {}V{}H{}", frame.left, frame.top, frame.bottom, frame.right),
+               {{"fill", "none"}, {"stroke", kAxis}});
+  picture.title(kLeft, 34, plot.title);
+  picture.text((frame.left + frame.right) / 2, plot.height - 16, plot.x_label,
+               {{"text-anchor", "middle"}});
+  picture.text(0, 0, plot.y_label,
+               {{"transform",
+                 fmt::format("translate(20 {:.1f}) rotate(-90)", (frame.top + frame.bottom) / 2)},
+                {"text-anchor", "middle"}});
 }
 
-void draw_references(const LossPlot& plot, const Frame& frame, std::string& svg) {
+void draw_references(const LossPlot& plot, const Frame& frame, SvgPicture& picture) {
   for (const ReferenceLine& line : plot.references) {
-    fmt::format_to(
-        std::back_inserter(svg),
-        "<line x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
-        "stroke-dasharray=\"6 5\"/>\n"
-        "<text x=\"{4}\" y=\"{5:.1f}\" text-anchor=\"end\" fill=\"{3}\" {6}>{7} ({8:.3f})</text>\n",
-        frame.left, frame.right, frame.y(line.value), kSoftInk, frame.right - 6,
-        frame.y(line.value) - 6,
-        "paint-order=\"stroke\" stroke=\"#ffffff\" stroke-width=\"4\" stroke-linejoin=\"round\"",
-        escaped(line.label), line.value);
+    const double y = frame.y(line.value);
+    picture.line(frame.left, y, frame.right, y,
+                 {{"stroke", svg::kSoftInk}, {"stroke-dasharray", "6 5"}});
+    // A white border keeps it readable over a curve.
+    picture.text(frame.right - 6, y - 6, fmt::format("{} ({:.3f})", line.label, line.value),
+                 {{"text-anchor", "end"},
+                  {"fill", svg::kSoftInk},
+                  {"paint-order", "stroke"},
+                  {"stroke", svg::kWhite},
+                  {"stroke-width", "4"},
+                  {"stroke-linejoin", "round"}});
   }
+}
+
+void draw_dot(double x, double y, std::string_view colour, SvgPicture& picture) {
+  picture.circle(x, y, 3.6, {{"fill", svg::kWhite}, {"stroke", colour}, {"stroke-width", "1.8"}});
 }
 
 void draw_curve(const LossPlot& plot, const LossCurve& curve, std::string_view colour,
-                const Frame& frame, std::string& svg) {
-  const auto out = std::back_inserter(svg);
-  const auto line = [&](const Points& points, double opacity, double width) {
-    fmt::format_to(out,
-                   "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-opacity=\"{}\" "
-                   "stroke-width=\"{}\" stroke-linejoin=\"round\" stroke-linecap=\"round\"/>\n",
-                   path_of(points, frame), colour, opacity, width);
+                const Frame& frame, SvgPicture& picture) {
+  const auto line = [&](const Points& points, std::string_view opacity, std::string_view width) {
+    picture.path(path_of(points, frame), {{"fill", "none"},
+                                          {"stroke", colour},
+                                          {"stroke-opacity", opacity},
+                                          {"stroke-width", width},
+                                          {"stroke-linejoin", "round"},
+                                          {"stroke-linecap", "round"}});
   };
   const Points raw = finite_points(curve.points);
   if (plot.smoothing > 0.) {
-    line(raw, 0.35, 1.);
-    line(smoothed(raw, radius_of(plot, raw)), 1., 2.2);
+    line(raw, "0.35", "1");
+    line(smoothed(raw, radius_of(plot, raw)), "1", "2.2");
   } else {
-    line(raw, 1., 2.);
+    line(raw, "1", "2");
   }
-  for (const auto& [x, loss] : finite_points(curve.validation)) {
-    fmt::format_to(out,
-                   "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.6\" fill=\"#ffffff\" stroke=\"{}\" "
-                   "stroke-width=\"1.8\"/>\n",
-                   frame.x(x), frame.y(loss), colour);
-  }
+  for (const auto& [x, loss] : finite_points(curve.validation))
+    draw_dot(frame.x(x), frame.y(loss), colour, picture);
 }
 
 // A row a curve: its line, its name, where it ended.
@@ -240,9 +220,8 @@ std::vector<LegendRow> legend_rows(const LossPlot& plot) {
 }
 
 // Loss curves fall, so the upper right corner is free, below a reference line up there.
-void draw_legend(const LossPlot& plot, const Frame& frame, std::string& svg) {
+void draw_legend(const LossPlot& plot, const Frame& frame, SvgPicture& picture) {
   const std::vector<LegendRow> rows = legend_rows(plot);
-  const auto out = std::back_inserter(svg);
   size_t longest = 0;
   for (const LegendRow& row : rows) longest = std::max(longest, row.text.size());
   const double width = 52 + kLetterWidth * static_cast<double>(longest);
@@ -253,25 +232,17 @@ void draw_legend(const LossPlot& plot, const Frame& frame, std::string& svg) {
     if (y + 10 > top && y - 22 < top + height && y < (frame.top + frame.bottom) / 2) top = y + 10;
   }
   const double left = frame.right - 8 - width;
-  fmt::format_to(out,
-                 "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"6\" "
-                 "fill=\"#ffffff\" fill-opacity=\"0.9\" stroke=\"{}\"/>\n",
-                 left, top, width, height, kGrid);
+  picture.rect(left, top, width, height,
+               {{"rx", "6"}, {"fill", svg::kWhite}, {"fill-opacity", "0.9"}, {"stroke", kGrid}});
   double y = top + 18;
   for (const LegendRow& row : rows) {
     if (row.is_dots) {
-      fmt::format_to(out,
-                     "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.6\" fill=\"#ffffff\" stroke=\"{}\" "
-                     "stroke-width=\"1.8\"/>\n",
-                     left + 23, y, row.colour);
+      draw_dot(left + 23, y, row.colour, picture);
     } else {
-      fmt::format_to(out,
-                     "<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
-                     "stroke-width=\"2.6\" stroke-linecap=\"round\"/>\n",
-                     left + 12, left + 34, y, y, row.colour);
+      picture.line(left + 12, y, left + 34, y,
+                   {{"stroke", row.colour}, {"stroke-width", "2.6"}, {"stroke-linecap", "round"}});
     }
-    fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", left + 44, y + 4,
-                   escaped(row.text));
+    picture.text(left + 44, y + 4, row.text);
     y += 22;
   }
 }
@@ -315,19 +286,13 @@ std::string draw_loss_plot(const LossPlot& plot) {
             "a plot should have at least 320 x 240 pixels, ", "but it has ", plot.width, " x ",
             plot.height);
   const Frame frame = make_frame(plot);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
-      "viewBox=\"0 0 {0} {1}\" font-family=\"Inter, 'Helvetica Neue', Helvetica, Arial, "
-      "'DejaVu Sans', sans-serif\" font-size=\"12\" fill=\"{2}\">\n"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
-      plot.width, plot.height, kInk);
-  draw_axes(plot, frame, svg);
-  for (size_t i = 0; i < plot.curves.size(); ++i) {
-    draw_curve(plot, plot.curves[i], kColours[i % kColours.size()], frame, svg);
-  }
-  draw_references(plot, frame, svg);
-  draw_legend(plot, frame, svg);
-  return svg + "</svg>\n";
+  SvgPicture picture(plot.width, plot.height);
+  draw_axes(plot, frame, picture);
+  for (size_t i = 0; i < plot.curves.size(); ++i)
+    draw_curve(plot, plot.curves[i], kColours[i % kColours.size()], frame, picture);
+  draw_references(plot, frame, picture);
+  draw_legend(plot, frame, picture);
+  return std::move(picture).finish();
 }
 
 }  // namespace phx

@@ -7,6 +7,7 @@
 #include "phalanx/optim/optimizer_config.h"
 #include "phalanx/optim/schedule.h"
 #include "phalanx/train/train_config.h"
+#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 namespace {

@@ -8,23 +8,13 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/log.h"
+#include "phalanx/report/op_table.h"
+#include "phalanx/report/trace_events.h"
 
 namespace phx {
 
 namespace {
 
-constexpr const char* kStreamTitles[kNumStreams] = {"compute",
-                                                    "host to device",
-                                                    "device to host",
-                                                    "tensor parallel",
-                                                    "context parallel",
-                                                    "expert parallel",
-                                                    "data parallel",
-                                                    "pipeline: forward in",
-                                                    "pipeline: forward out",
-                                                    "pipeline: backward in",
-                                                    "pipeline: backward out"};
-constexpr int kHostThread = 0;  // streams follow it
 constexpr size_t kTableLines = 15;
 
 double epoch_us() {
@@ -32,33 +22,10 @@ double epoch_us() {
   return std::chrono::duration<double, std::micro>(now).count();
 }
 
-int thread_of(StreamName stream) { return 1 + int(stream); }
-
-const char* category(OpKind kind) {
-  switch (kind) {
-    case OpKind::kernel:
-      return "kernel";
-    case OpKind::communication:
-      return "communication";
-    case OpKind::phase:
-      return "phase";
-  }
-  return "";
-}
-
 std::string rank_title(const Mesh& mesh) {
   if (mesh.size() == 1) return "rank 0";
   return str_cat("rank ", mesh.rank(), ": tp ", mesh.tp_rank(), ", pp ", mesh.pp_rank(), ", dp ",
                  mesh.dp_rank());
-}
-
-// The events of a file, one a line: "[", events with commas between, "]".
-std::string event_lines(const Path& path) {
-  std::string text = read_file(path);
-  const size_t begin = text.find('\n'), end = text.rfind("\n]");
-  PHX_CHECK(begin != std::string::npos && end != std::string::npos && begin < end, path.string(),
-            " is not a file of events that a rank wrote");
-  return text.substr(begin + 1, end - begin - 1);
 }
 
 }  // namespace
@@ -132,7 +99,9 @@ void Profiler::close(int64_t done) {
     runtime_.backend().close_profiler_window();
     if (config_.nvtx_ranges)
       trace_ = std::make_unique<OpTrace>(runtime_, OpTraceOptions{.times = false, .ranges = true});
-    written = write(file_of(mesh_.rank()), events(records));
+    written = write(file_of(mesh_.rank()), trace_events(records, {.rank = mesh_.rank(),
+                                                                  .title = rank_title(mesh_),
+                                                                  .offset_us = offset_us_}));
   }
   if (mesh_.world() != nullptr) mesh_.world()->barrier();
   if (mesh_.rank() != 0) return;
@@ -156,7 +125,7 @@ void Profiler::close(int64_t done) {
 bool Profiler::write(const Path& path, const std::string& lines) const {
   try {
     std::filesystem::create_directories(config_.profile_dir);
-    write_file(path, str_cat("[\n", lines, "\n]\n"));
+    write_trace(path, lines);
     return true;
   } catch (const std::exception& error) {
     log_warning(str_cat("--profile: ", error.what()));
@@ -169,87 +138,18 @@ Path Profiler::file_of(int rank) const {
   return folder / (mesh_.world() == nullptr ? "trace.json" : fmt::format("rank_{:05d}.json", rank));
 }
 
-// Trace events, one a line with commas between. Phases lie around their kernels on the lane of
-// their stream, and once more on the host's lane: there one sees how far the host is ahead.
-std::string Profiler::events(const std::vector<OpRecord>& records) const {
-  const int pid = mesh_.rank();
-  std::string out;
-  const auto name_thread = [&](int thread, const char* title) {
-    out += fmt::format(
-        ",\n{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\","
-        "\"args\":{{\"name\":\"{}\"}}}}",
-        pid, thread, title);
-  };
-  out += fmt::format(
-      "{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":\"{}\"}}}}", pid,
-      rank_title(mesh_));
-  name_thread(kHostThread, "host");
-  bool used[kNumStreams] = {};
-  for (const OpRecord& op : records) used[size_t(op.stream)] = true;
-  for (int stream = 0; stream < kNumStreams; ++stream)
-    if (used[stream]) name_thread(thread_of(StreamName(stream)), kStreamTitles[stream]);
-  const auto add = [&](const OpRecord& op, int thread, double begin_ms, double end_ms) {
-    out += fmt::format(
-        ",\n{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"cat\":\"{}\",\"ts\":{:.3f},"
-        "\"dur\":{:.3f}",
-        pid, thread, op.name, category(op.kind), offset_us_ + begin_ms * 1e3,
-        (end_ms - begin_ms) * 1e3);
-    const double seconds = (end_ms - begin_ms) / 1e3;
-    if (op.cost.bytes > 0 && seconds > 0)
-      out += fmt::format(
-          ",\"args\":{{\"GFLOP\":{:.4g},\"MB\":{:.4g},\"TFLOP/s\":{:.3g},\"TB/s\":{:.3g}}}",
-          double(op.cost.flops) / 1e9, double(op.cost.bytes) / 1e6,
-          double(op.cost.flops) / seconds / 1e12, double(op.cost.bytes) / seconds / 1e12);
-    out += "}";
-  };
-  for (const OpRecord& op : records) {
-    add(op, thread_of(op.stream), op.begin_ms, op.end_ms);
-    if (op.kind == OpKind::phase) add(op, kHostThread, op.host_begin_ms, op.host_end_ms);
-  }
-  return out;
-}
-
 // Where ranks do not share a file system each keeps its own file.
 std::string Profiler::events_of_ranks() const {
   std::string all;
   for (int rank = 0; rank < mesh_.size(); ++rank) {
     if (!profiled(rank)) continue;
     try {
-      all += str_cat(all.empty() ? "" : ",\n", event_lines(file_of(rank)));
+      all += str_cat(all.empty() ? "" : ",\n", trace_lines(file_of(rank)));
     } catch (const std::exception& error) {
       log_warning(str_cat("--profile: rank ", rank, " is not in trace.json: ", error.what()));
     }
   }
   return all;
-}
-
-std::string op_table(const std::vector<OpRecord>& records, int64_t steps, double step_ms,
-                     size_t lines) {
-  const auto line = [](const std::string& name, const std::string& times, double ms,
-                       const std::string& flops, const std::string& bytes, double share) {
-    return fmt::format("{:<28} {:>6} {:>9.3f} {:>8} {:>9} {:>6.1f}%\n", name, times, ms, flops,
-                       bytes, 100 * share);
-  };
-  std::string table = fmt::format("{:<28} {:>6} {:>9} {:>8} {:>9} {:>7}\n", "kernel", "times",
-                                  "ms/step", "TFLOP/s", "TB/s", "share");
-  const std::vector<OpTotal> totals = totals_of(records);
-  double all_ms = 0, shown_ms = 0;
-  for (size_t i = 0; i < totals.size(); ++i) {
-    const OpTotal& op = totals[i];
-    const double ms = op.ms / double(steps), seconds = op.ms / 1e3 / double(op.count);  // of one
-    all_ms += ms;
-    if (i >= lines) continue;
-    shown_ms += ms;
-    table += line(op.name, fmt::format("{}", op.count / steps), ms,
-                  fmt::format("{:.3g}", double(op.cost.flops) / seconds / 1e12),
-                  fmt::format("{:.3g}", double(op.cost.bytes) / seconds / 1e12), ms / step_ms);
-  }
-  if (totals.size() > lines)
-    table += line(fmt::format("{} more", totals.size() - lines), "", all_ms - shown_ms, "", "",
-                  (all_ms - shown_ms) / step_ms);
-  table += line("other", "", step_ms - all_ms, "", "", (step_ms - all_ms) / step_ms);
-  table.pop_back();
-  return table;
 }
 
 }  // namespace phx

@@ -31,7 +31,6 @@ class Profiler {
   void open(int64_t done);
   void close(int64_t done);
   Path file_of(int rank) const;
-  std::string events(const std::vector<OpRecord>& records) const;
   std::string events_of_ranks() const;
   bool write(const Path& path, const std::string& lines) const;
 
@@ -45,10 +44,5 @@ class Profiler {
   int64_t opened_at_ = 0;
   double offset_us_ = 0;  // of this rank's trace, on the clock of all
 };
-
-// Time by kernel, for people: the longest first, at most `lines` of them. What is left of a step is
-// gaps and what is no kernel (copies, clearing).
-std::string op_table(const std::vector<OpRecord>& records, int64_t steps, double step_ms,
-                     size_t lines);
 
 }  // namespace phx

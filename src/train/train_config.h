@@ -119,11 +119,9 @@ struct TrainConfig {
   void resolve(int64_t data_parallel = 1);  // writes what unset fields come to into the fields
 
   template <class Field>
-  void each(Field&& field);  // train/train_fields.h
+  void each(Field&& field);  // train_fields.h, for those who make options of it
 };
 
 std::vector<Rule> train_rules();
 
 }  // namespace phx
-
-#include "phalanx/train/train_fields.h"

@@ -1,4 +1,4 @@
-// The fields of TrainConfig as options. Included by train_config.h.
+// The fields of TrainConfig as options. Included where options are made of them.
 #pragma once
 
 #include "phalanx/train/train_config.h"

@@ -2,18 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/format.h"
 #include "phalanx/base/log.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
-#include "phalanx/checkpoint/folder_lock.h"
-#include "phalanx/comm/machine_limits.h"
-#include "phalanx/kernels/attention_use.h"
 #include "phalanx/report/log_line.h"
-#include "phalanx/report/memory_table.h"
-#include "phalanx/train/save_buffer.h"
 
 namespace phx {
 
@@ -71,25 +65,6 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
   if (config_.decrease_batch_size_if_needed && config_.global_batch_size.value_or(batch) != batch)
     terminal_.print(str_cat("--decrease-batch-size-if-needed: global batches of ", batch,
                             " instead of ", *config_.global_batch_size));
-}
-
-void Trainer::open_side_outputs() {
-  if (!config_.tensorboard_dir.empty()) {
-    const Path folder = config_.tensorboard_dir;
-    PHX_CHECK(!std::filesystem::exists(folder) || std::filesystem::is_directory(folder),
-              "--tensorboard-dir ", folder.native(), " is a file, but events go into a folder",
-              "\n  hint: give another name");
-    const auto open = [folder] { return std::make_unique<TensorBoardWriter>(folder); };
-    tensorboard_.emplace("--tensorboard-dir " + folder.native(), open, open);
-  }
-  if (!config_.metrics_file.empty() && !config_.skip_train) {
-    const Path path = config_.metrics_file;
-    check_metrics_path(path);
-    metrics_.emplace(
-        "--metrics-file " + path.native(),
-        [&] { return std::make_unique<MetricsFile>(path, state_.iteration); },
-        [path] { return std::make_unique<MetricsFile>(path); });
-  }
 }
 
 void Trainer::load() {
@@ -173,53 +148,6 @@ void Trainer::leave_after(const std::exception& error) {
                    " could not be saved: ", second.what());
   }
   throw Left(str_cat(error.what(), "\n  ", kept));
-}
-
-namespace {
-
-// Rank 0 holds the lock during the run. The others get it when rank 0 is dead, which the system may
-// notice a moment after its connections closed.
-std::unique_ptr<FolderLock> lock_of_dead_rank(const Path& folder) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  while (true) {
-    try {
-      return std::make_unique<FolderLock>(folder);
-    } catch (const std::exception&) {
-      if (std::chrono::steady_clock::now() > end) return nullptr;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-  }
-}
-
-}  // namespace
-
-// Not on GPUs: updates that were enqueued behind a failed exchange may have run.
-void Trainer::save_own_copy() {
-  const bool on_cpu = session_.store.weights().device().kind() == DeviceKind::cpu;
-  if (!saves() || last_good_ == 0 || !on_cpu || session_.step.pending() > 0 ||
-      !holds_whole_state(session_))
-    return;
-  try {
-    saver_.reset();  // a save that waits for other ranks is given up
-    std::unique_ptr<FolderLock> lock;
-    if (!speaks() || !folder_is_locked_) {
-      lock = lock_of_dead_rank(config_.save);
-      if (!lock) return;
-    }
-    // Another copy may have saved, and may have been one update ahead when the error came.
-    const int64_t latest = latest_checkpoint(config_.save).value_or(0);
-    if (latest == state_.iteration || latest == state_.iteration + 1) return;
-    CheckpointSaver saver(saver_options(/*world=*/nullptr));
-    saver.begin(state_.iteration, boxes_to_save(session_, SavedBy::this_rank),
-                info_to_save(session_, state_));
-    saver.wait();
-    log_warning(str_cat("the last good state is iteration ", state_.iteration, ", saved in ",
-                        checkpoint_path(config_.save, state_.iteration).string(), " by rank ",
-                        session_.mesh.rank(), ", which holds all of it"));
-  } catch (const std::exception& second) {
-    log_warning(str_cat("the state of iteration ", state_.iteration,
-                        " could not be saved: ", second.what()));
-  }
 }
 
 RunEnd Trainer::train() {
@@ -371,181 +299,6 @@ void Trainer::stop_on_nonfinite(const StepResults& results) {
                      kept,
                      "\n  hint: a lower --lr, a longer --lr-warmup-iters, or "
                      "--no-check-for-nan-in-loss-and-grad to go on regardless"));
-}
-
-double Trainer::measured_seconds() {
-  return std::chrono::duration<double>(Clock::now() - interval_start_).count();
-}
-
-double Trainer::samples_per_second() { return double(interval_samples_) / measured_seconds(); }
-
-// The state after the last collected iteration; rates are means since the last line of the log.
-IterationReport Trainer::make_report() {
-  const double seconds = measured_seconds() / double(std::max<int64_t>(interval_all_, 1));
-  const TransformerConfig& model = session_.config.model;
-  const double flops_per_second =
-      training_flops(flops_shape(model), interval_samples_ * model.seq_length,
-                     interval_squared_lengths_) /
-      measured_seconds();
-  IterationReport report{
-      .iteration = state_.iteration,
-      .train_iterations = iterations_,
-      .consumed_samples = state_.consumed_samples,
-      .milliseconds = seconds * 1e3,
-      .tflops_per_gpu = flops_per_second / 1e12 / session_.mesh.size(),
-      .learning_rate = learning_rate(session_.config.optim, lengths_, state_.scheduled_samples),
-      .global_batch_size = last_batch_,
-      .loss_scale = scaler_.scale(),
-      .grad_norm = last_grad_norm_,
-      .tokens_per_second = samples_per_second() * double(session_.config.model.seq_length)};
-  if (session_.config.optim.decoupled_lr) {
-    report.decoupled_learning_rate =
-        decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples);
-  }
-  if (peak_flops_) report.mfu = flops_per_second / (*peak_flops_ * session_.mesh.size());
-  return report;
-}
-
-void Trainer::update_bar() {
-  if (interval_all_ > 0)
-    tokens_per_second_ = samples_per_second() * double(session_.config.model.seq_length);
-  bar_->update(
-      {.iteration = state_.iteration, .loss = last_loss_, .tokens_per_second = tokens_per_second_});
-}
-
-void Trainer::report() {
-  IterationReport report = make_report();
-  if (interval_good_ > 0) report.losses = {{"lm loss", interval_loss_ / double(interval_good_)}};
-  report.skipped_iterations = interval_skipped_;
-  report.nan_iterations = interval_nan_;
-  terminal_.print(log_line(report, time_stamp(std::chrono::system_clock::now())));
-  interval_loss_ = 0;
-  interval_good_ = interval_all_ = interval_skipped_ = interval_nan_ = 0;
-  interval_samples_ = interval_squared_lengths_ = 0;
-  interval_start_ = Clock::now();
-}
-
-void Trainer::say_memory() {
-  Runtime& runtime = session_.store.weights().runtime();
-  terminal_.print(memory_table(runtime.allocator().report()));
-  const std::string host = host_memory_line(host_memory(runtime), format_bytes);
-  if (!host.empty()) terminal_.print("  " + host);
-}
-
-void Trainer::say_attention() {
-  if (!speaks()) return;
-  Runtime& runtime = session_.store.weights().runtime();
-  for (const auto& line : runtime.extension<kernels::AttentionUse>().lines()) {
-    if (line.slow)
-      log_warning(line.text);
-    else
-      terminal_.print(line.text);
-  }
-}
-
-void Trainer::say_divergence() {
-  Allocator& allocator = session_.store.weights().runtime().allocator();
-  for (const std::string& warning : allocator.take_warnings())
-    if (speaks()) log_warning(str_cat("memory: ", warning));
-}
-
-void Trainer::validate(std::optional<BatchLoader>& batches, const std::string& where) {
-  if (!batches || config_.eval_iters == 0) {
-    log_warning(batches
-                    ? "--eval-iters is 0: nothing is evaluated"
-                    : "there is no validation data (--split leaves none): nothing is evaluated");
-    return;
-  }
-  const auto start = Clock::now();
-  const bool test = where == "on test set";
-  // Data that is there to be evaluated only is made for one evaluation, as in Megatron.
-  const int64_t first = test || config_.skip_train ? 0 : state_.consumed_valid_samples;
-  const std::optional<double> loss =
-      session_.step.evaluate(*batches, first, config_.eval_iters, [&] { return caught() != 0; });
-  if (!loss) return;  // a signal: there is no time for the rest
-  if (!test) state_.consumed_valid_samples += config_.eval_iters * batches->shape().samples();
-  const ValidationReport report{.iteration = state_.iteration,
-                                .consumed_samples = state_.consumed_samples,
-                                .losses = {{"lm loss", *loss}},
-                                .where = where};
-  terminal_.print(validation_block(report));
-  // As Megatron: what is only evaluated belongs to no curve.
-  if (tensorboard_ && !config_.skip_train) tensorboard_->write(report);
-  if (metrics_) metrics_->write(report);
-  interval_start_ += Clock::now() - start;  // the evaluation's time is not the iterations'
-}
-
-SaverOptions Trainer::saver_options(Communicator* world) const {
-  return {.folder = config_.save,
-          .world = world,
-          .retain_interval = config_.save_retain_interval,
-          .verify = config_.save_verify,
-          .disk = &disk_};
-}
-
-// The memory of asynchronous saves is made while the first steps run.
-void Trainer::make_saver() {
-  const std::vector<LocalBox> boxes = boxes_to_save(session_);
-  int64_t state = 0;
-  for (const LocalBox& box : boxes) state += box.bytes();
-  SaveBuffer buffer =
-      save_buffer(state, machine_limits().memory, ranks_here_,
-                  session_.store.weights().device().kind() == DeviceKind::cpu ? ComputesOn::host
-                                                                              : ComputesOn::device);
-  if (config_.save_buffer_mib) buffer.bytes = *config_.save_buffer_mib << 20;
-  SaverOptions options = saver_options(session_.mesh.world());
-  options.ring_bytes = buffer.bytes;
-  saver_.emplace(options);
-  if (!config_.async_save) return;
-  terminal_.print(buffer.text());
-  saver_->reserve(boxes);
-}
-
-void Trainer::save() {
-  session_.data_parallel.wait_for_weights();
-  finish_save();
-  saving_ = true;
-  saver_->begin(state_.iteration, boxes_to_save(session_), info_to_save(session_, state_),
-                config_.async_save ? SaveMode::background : SaveMode::waiting);
-  last_saved_ = state_.iteration;
-  saving_ = false;
-  const bool hf = config_.save_hf_interval && state_.iteration % *config_.save_hf_interval == 0;
-  if (!config_.async_save || hf) finish_save();
-  if (hf) save_hf();
-}
-
-// From the files, so that it does not matter which rank holds what.
-void Trainer::save_hf() {
-  if (!speaks()) return;
-  const auto start = Clock::now();
-  const Path folder = hf_folder_of(config_.save, state_.iteration);
-  try {
-    export_session(folder, session_.config, state_.iteration);
-  } catch (const std::exception& error) {  // the checkpoint is there, and can be exported later
-    log_warning(str_cat("--save-hf-interval: ", error.what(),
-                        "\n  the run goes on; `phalanx convert ",
-                        "export` makes the folder from the checkpoint"));
-    return;
-  }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  terminal_.print(str_cat("wrote ", folder.string(), " in ", format_duration(seconds)));
-}
-
-void Trainer::finish_save() {
-  if (!saver_) return;
-  saving_ = true;
-  say_saved(saver_->wait());
-  saving_ = false;
-}
-
-void Trainer::say_saved(const std::optional<SaveReport>& report) {
-  if (!report) return;
-  const std::string took = format_duration(report->seconds);
-  terminal_.print(str_cat("saved ", report->path.string(), ": ", format_bytes(report->bytes),
-                          " a rank in ", took,
-                          config_.async_save ? str_cat(" in the background; the loop stalled for ",
-                                                       format_duration(report->stall_seconds))
-                                             : ""));
 }
 
 bool Trainer::out_of_time() const {

@@ -13,8 +13,10 @@
 #include "phalanx/report/metrics.h"
 #include "phalanx/report/side_output.h"
 #include "phalanx/report/tensorboard.h"
+#include "phalanx/train/load_session.h"
 #include "phalanx/train/profiler.h"
 #include "phalanx/train/run_state.h"
+#include "phalanx/train/save_session.h"
 #include "phalanx/train/session.h"
 #include "phalanx/train/stop_signals.h"
 

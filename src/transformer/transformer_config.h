@@ -127,12 +127,10 @@ struct TransformerConfig {
   void resolve(int64_t tp = 1);
 
   template <class Field>
-  void each(Field&& field);  // transformer/transformer_fields.h
+  void each(Field&& field);  // transformer_fields.h, for those who make options of it
 };
 
 // Rules between the fields, by option name.
 std::vector<Rule> transformer_rules();
 
 }  // namespace phx
-
-#include "phalanx/transformer/transformer_fields.h"

@@ -1,4 +1,4 @@
-// The fields of TransformerConfig as options. Included by transformer_config.h.
+// The fields of TransformerConfig as options. Included where options are made of them.
 #pragma once
 
 #include "phalanx/transformer/transformer_config.h"

@@ -6,7 +6,7 @@
 #include "phalanx/data/chat/sft_dataset.h"
 #include "phalanx/text/jinja/builtins.h"
 #include "support/temp_folder.h"
-#include "support/word_tokenizer.h"
+#include "text/word_tokenizer.h"
 
 namespace phx {
 namespace {

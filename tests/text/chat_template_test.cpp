@@ -5,7 +5,7 @@
 #include "phalanx/text/chat/chat_tokens.h"
 #include "phalanx/text/jinja/builtins.h"
 #include "support/temp_folder.h"
-#include "support/word_tokenizer.h"
+#include "text/word_tokenizer.h"
 
 namespace phx {
 namespace {

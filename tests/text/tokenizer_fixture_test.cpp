@@ -6,13 +6,13 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/file.h"
-#include "phalanx/data/data_config.h"
 #include "phalanx/text/tokenizer.h"
 #include "phalanx/text/tokenizer/decoder.h"
 #include "phalanx/text/tokenizer/hugging_face.h"
 #include "phalanx/text/tokenizer/normalizer.h"
 #include "phalanx/text/tokenizer/pre_tokenizer.h"
 #include "phalanx/text/tokenizer/unicode.h"
+#include "phalanx/text/tokenizer_config.h"
 
 namespace phx {
 namespace {
@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerFixture,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(TokenizerSentencePiece, GivesTheLibrarysIdsAndTexts) {
-  DataConfig config;
+  TokenizerConfig config;
   config.tokenizer_type = "SentencePieceTokenizer";
   config.tokenizer_model = std::string(PHX_TEST_DATA) + "/tokenizers/sentencepiece.model";
   expect_same(*make_tokenizer(config), fixture("sentencepiece"));

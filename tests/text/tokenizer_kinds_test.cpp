@@ -7,7 +7,6 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/file.h"
-#include "phalanx/data/data_config.h"
 #include "phalanx/text/tokenizer.h"
 #include "phalanx/text/tokenizer/bpe_trainer.h"
 #include "phalanx/text/tokenizer/charsmap.h"
@@ -15,6 +14,7 @@
 #include "phalanx/text/tokenizer/rank_tokenizer.h"
 #include "phalanx/text/tokenizer/unicode.h"
 #include "phalanx/text/tokenizer/word_splitter.h"
+#include "phalanx/text/tokenizer_config.h"
 
 namespace phx {
 namespace {
@@ -46,7 +46,7 @@ std::vector<std::string> small_ranks() {
 }
 
 TEST(TokenizerKinds, BytesAreTheirOwnTokens) {
-  DataConfig config;
+  TokenizerConfig config;
   config.tokenizer_type = "ByteTokenizer";
   const auto tokenizer = make_tokenizer(config);
   EXPECT_EQ(tokenizer->encode("a\xFF"), (Ids{97, 255}));
@@ -56,7 +56,7 @@ TEST(TokenizerKinds, BytesAreTheirOwnTokens) {
 }
 
 TEST(TokenizerKinds, NullTokenizerNeedsAVocabularySize) {
-  DataConfig config;
+  TokenizerConfig config;
   config.tokenizer_type = "NullTokenizer";
   EXPECT_EQ(error_of([&] { make_tokenizer(config); }),
             "--tokenizer-type NullTokenizer needs --vocab-size");
@@ -109,7 +109,7 @@ Json small_list() {
 TEST(TokenizerKinds, TiktokenFilesHaveMegatronsSpecialTokensFirst) {
   const Path path = Path(testing::TempDir()) / "small_tiktoken.json";
   write_file(path, small_list().dump());
-  DataConfig config;
+  TokenizerConfig config;
   config.tokenizer_type = "TikTokenizer";
   config.tokenizer_model = path.string();
   config.tiktoken_num_special_tokens = 10;
@@ -131,7 +131,7 @@ TEST(TokenizerKinds, TikTokenizerDecidesByContentAndCutsAtTheVocabularysSize) {
                        {"special_tokens", {{{"token_str", "<unk>"}}, {{"token_str", "<s>"}}}}};
   write_file(folder / "tekken.json", small_list().dump());  // Megatron's list, in Mistral's name
   write_file(folder / "any.model", tekken.dump());
-  DataConfig config;
+  TokenizerConfig config;
   config.tokenizer_type = "TikTokenizer";
   config.tiktoken_num_special_tokens = 7;
   config.tokenizer_model = folder / "tekken.json";
@@ -184,7 +184,7 @@ TEST(TokenizerKinds, Gpt2FilesAreAByteLevelBpe) {
     merges += merge[0].get<std::string>() + " " + merge[1].get<std::string>() + "\n";
   }
   write_file(folder / "merges.txt", merges);
-  DataConfig config;
+  TokenizerConfig config;
   config.tokenizer_type = "GPT2BPETokenizer";
   config.vocab_file = (folder / "vocab.json").string();
   config.merge_file = (folder / "merges.txt").string();

@@ -6,7 +6,8 @@
 #include "phalanx/base/log.h"
 #include "phalanx/data/indexed/indexed_writer.h"
 #include "phalanx/data/token_file.h"
-#include "phalanx/train/run_state.h"
+#include "phalanx/train/load_session.h"
+#include "phalanx/train/save_session.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
 

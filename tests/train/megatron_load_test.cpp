@@ -12,8 +12,9 @@
 #include "phalanx/comm/thread_world.h"
 #include "phalanx/convert/megatron_model.h"
 #include "phalanx/kernels/master_split.h"
+#include "phalanx/train/load_session.h"
 #include "phalanx/train/megatron_state.h"
-#include "phalanx/train/run_state.h"
+#include "phalanx/train/save_session.h"
 #include "support/temp_folder.h"
 
 namespace phx {

@@ -14,6 +14,8 @@
 #include "phalanx/checkpoint/parameter_boxes.h"
 #include "phalanx/checkpoint/safetensors.h"
 #include "phalanx/train/session.h"
+#include "phalanx/train/train_fields.h"
+#include "phalanx/transformer/transformer_fields.h"
 #include "support/gradients.h"
 
 namespace phx {

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 
-#include "phalanx/train/run_state.h"
 #include "support/gradients.h"
 #include "train/tiny_run.h"
 

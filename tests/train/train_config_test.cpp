@@ -5,6 +5,7 @@
 #include "phalanx/base/error.h"
 #include "phalanx/base/options.h"
 #include "phalanx/train/batch_schedule.h"
+#include "phalanx/train/train_fields.h"
 
 namespace phx {
 namespace {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "phalanx/base/options.h"
+#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 namespace {

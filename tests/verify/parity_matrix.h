@@ -2,10 +2,7 @@
 // which every two settings that go together stand together at least once.
 #pragma once
 
-#include <algorithm>
-#include <cstdlib>
 #include <functional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -210,37 +207,6 @@ inline std::vector<MatrixLayout> make_parity_matrix() {
 inline const std::vector<MatrixLayout>& parity_matrix() {
   static const std::vector<MatrixLayout> layouts = make_parity_matrix();  // takes a moment
   return layouts;
-}
-
-// A share of the layouts in which every setting of every option occurs: one after the other the
-// layout that brings most new ones, of equals the one of fewest ranks. The same ones every time.
-inline std::vector<MatrixLayout> every_setting_once(std::vector<MatrixLayout> layouts) {
-  std::vector<MatrixLayout> share;
-  std::set<std::string> seen;
-  const auto news = [&](const MatrixLayout& layout) {
-    return std::ranges::count_if(layout.settings,
-                                 [&](const std::string& name) { return !seen.contains(name); });
-  };
-  while (!layouts.empty()) {
-    const auto best = std::ranges::max_element(layouts, {}, [&](const MatrixLayout& layout) {
-      return std::pair(news(layout), -layout.world);
-    });
-    if (news(*best) == 0) break;
-    seen.insert(best->settings.begin(), best->settings.end());
-    share.push_back(*best);
-    layouts.erase(best);
-  }
-  return share;
-}
-
-// What a test runs. Sanitizers make each layout some five times as slow: they see every setting,
-// but not every pair, unless PHX_ALL_LAYOUTS is set.
-inline bool all_layouts_wanted() { return std::getenv("PHX_ALL_LAYOUTS") != nullptr; }
-inline std::vector<MatrixLayout> layouts_to_run() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  if (!all_layouts_wanted()) return every_setting_once(parity_matrix());
-#endif
-  return parity_matrix();
 }
 
 }  // namespace phx::testing

@@ -11,6 +11,7 @@
 
 #include "phalanx/base/file.h"
 #include "phalanx/verify/parity.h"
+#include "verify/matrix_sample.h"
 #include "verify/reference_runs.h"
 
 namespace phx {
@@ -56,16 +57,22 @@ void write_page(const std::string& rows) {
   write_file(kPage, page.substr(0, table) + heading() + rows);
 }
 
-bool wanted(const MatrixLayout& layout) {  // PHX_LAYOUT="Gemma-2, TP4 SP": only those
+// PHX_LAYOUT="Gemma-2, TP4 SP" runs those of all layouts, PHX_WRITE_DOCS all.
+std::vector<MatrixLayout> wanted_layouts() {
   const char* filter = std::getenv("PHX_LAYOUT");
-  return filter == nullptr || layout.name().find(filter) != std::string::npos;
+  if (filter == nullptr)
+    return std::getenv("PHX_WRITE_DOCS") == nullptr ? layouts_to_run() : parity_matrix();
+  std::vector<MatrixLayout> layouts = parity_matrix();
+  std::erase_if(layouts, [&](const MatrixLayout& layout) {
+    return layout.name().find(filter) == std::string::npos;
+  });
+  return layouts;
 }
 
 TEST(ParityMatrix, EveryLayoutComputesWhatOneRankComputes) {
   ReferenceRuns references({.steps = 2});
   std::string rows;
-  for (const MatrixLayout& layout : layouts_to_run()) {
-    if (!wanted(layout)) continue;
+  for (const MatrixLayout& layout : wanted_layouts()) {
     const LayoutOutcome& one = references.of(layout);
     const LayoutOutcome many =
         run_layout(layout.config, references.sources(layout.config), layout.world, {.steps = 2});
@@ -110,18 +117,6 @@ TEST(ParityMatrix, HasEveryPairOfSettingsThatGoTogether) {
   exclude("PP4 VPP2", {"1 x 1", "5 x 1", "2 x 2"});
   exclude("PP4 VPP2 groups of 5", {"1 x 1", "4 x 1", "2 x 2"});
   EXPECT_EQ(lacking, excluded);
-}
-
-TEST(ParityMatrix, AShareOfItHasEverySetting) {
-  const std::vector<MatrixLayout>& all = parity_matrix();
-  const std::vector<MatrixLayout> share = every_setting_once(all);
-  EXPECT_LE(share.size(), all.size() / 6);
-  std::set<std::string> settings, shared;
-  for (const MatrixLayout& layout : all)
-    settings.insert(layout.settings.begin(), layout.settings.end());
-  for (const MatrixLayout& layout : share)
-    shared.insert(layout.settings.begin(), layout.settings.end());
-  EXPECT_EQ(shared, settings);
 }
 
 TEST(ParityMatrix, ThePageListsTheLayouts) {

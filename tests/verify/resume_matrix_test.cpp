@@ -10,7 +10,7 @@
 #include "phalanx/verify/resume.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
-#include "verify/parity_matrix.h"
+#include "verify/matrix_sample.h"
 #include "verify/reference_runs.h"
 
 namespace phx {

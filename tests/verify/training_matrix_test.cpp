@@ -7,7 +7,7 @@
 
 #include "phalanx/verify/layout_run.h"
 #include "phalanx/verify/parity.h"
-#include "verify/parity_matrix.h"
+#include "verify/matrix_sample.h"
 #include "verify/reference_runs.h"
 
 namespace phx {

@@ -1,6 +1,7 @@
 #include "phalanx/core/cuda/dispatch.cuh"
 #include "phalanx/kernels/cuda/column_sum.h"
 #include "phalanx/kernels/cuda/norm_rows.cuh"
+#include "phalanx/kernels/cuda/norm_rows_backward.cuh"
 #include "phalanx/kernels/layer_norm.h"
 
 namespace phx::kernels::cuda {

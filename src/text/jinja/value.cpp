@@ -89,6 +89,10 @@ std::string undefined_message(const Value& value) {
   return value.same_object(Value()) ? "a value is undefined" : value.get<std::string>();
 }
 
+void need_defined(const Value& value) {
+  if (value.is(Kind::undefined)) fault(undefined_message(value));
+}
+
 Value list(Values items) {
   const int depth = depth_over(items);
   return Value(Kind::list, std::make_shared<List>(List{std::move(items), depth}));
@@ -243,152 +247,12 @@ bool truth(const Value& value) {
 }
 
 bool is_integral(const Value& value) { return value.is(Kind::boolean) || value.is(Kind::integer); }
+bool is_indexed(const Value& value) {
+  return value.is(Kind::text) || value.is(Kind::list) || value.is(Kind::tuple);
+}
 bool is_number(const Value& value) { return is_integral(value) || value.is(Kind::real); }
 double as_real(const Value& value) {
   return value.is(Kind::real) ? value.real() : double(value.integer());
-}
-
-namespace {
-
-// 64 bits of mantissa: every int64 and every double is exact.
-long double exact(const Value& value) {
-  return value.is(Kind::real) ? static_cast<long double>(value.real())
-                              : static_cast<long double>(value.integer());
-}
-
-bool equal_lists(const Values& a, const Values& b, Budget& budget) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (!equal(a[i], b[i], budget)) return false;
-  return true;
-}
-
-bool equal_dicts(const Dict& a, const Dict& b, Budget& budget) {
-  if (a.items.size() != b.items.size()) return false;
-  for (const auto& [key, value] : a.items) {
-    const Value* other = find(b, key, budget);
-    if (other == nullptr || !equal(value, *other, budget)) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
-bool equal(const Value& a, const Value& b, Budget& budget) {
-  budget.spend();
-  if (is_number(a) && is_number(b)) return exact(a) == exact(b);
-  if (a.kind() != b.kind()) return false;
-  switch (a.kind()) {
-    case Kind::undefined:
-    case Kind::none:
-      return true;
-    case Kind::text:
-      budget.spend_bytes(std::min(a.text().size(), b.text().size()));
-      return a.text() == b.text();
-    case Kind::list:
-    case Kind::tuple:
-      return equal_lists(a.get<List>().items, b.get<List>().items, budget);
-    case Kind::dict:
-      return equal_dicts(a.get<Dict>(), b.get<Dict>(), budget);
-    case Kind::range: {
-      const Range &x = a.get<Range>(), &y = b.get<Range>();
-      const int64_t size = x.size();
-      return size == y.size() && (size == 0 || x.start == y.start) &&
-             (size <= 1 || x.step == y.step);
-    }
-    default:
-      return a.same_object(b);
-  }
-}
-
-bool less(const Value& a, const Value& b, Budget& budget) {
-  budget.spend();
-  if (is_number(a) && is_number(b)) return exact(a) < exact(b);
-  if (a.is(Kind::text) && b.is(Kind::text)) {
-    budget.spend_bytes(std::min(a.text().size(), b.text().size()));
-    return a.text() < b.text();  // bytes of UTF-8 sort as code points do
-  }
-  if (a.kind() == b.kind() && (a.is(Kind::list) || a.is(Kind::tuple))) {
-    const Values &x = a.get<List>().items, &y = b.get<List>().items;
-    for (size_t i = 0; i < std::min(x.size(), y.size()); ++i)
-      if (!equal(x[i], y[i], budget)) return less(x[i], y[i], budget);
-    return x.size() < y.size();
-  }
-  for (const Value* value : {&a, &b})
-    if (value->is(Kind::undefined)) fault(undefined_message(*value));
-  fault(str_cat("'<' and its kin do not go between ", type_name(a), " and ", type_name(b)));
-}
-
-bool is_iterable(const Value& value) {
-  switch (value.kind()) {
-    case Kind::undefined:
-    case Kind::text:
-    case Kind::list:
-    case Kind::tuple:
-    case Kind::dict:
-    case Kind::range:
-    case Kind::view:
-    case Kind::iterator:
-    case Kind::loop:
-      return true;
-    default:
-      return false;
-  }
-}
-
-namespace {
-
-Values elements_of_dict(const Dict& dict, ViewOf of) {
-  Values items;
-  items.reserve(dict.items.size());
-  for (const auto& [key, value] : dict.items) {
-    if (of == ViewOf::items)
-      items.push_back(tuple({key, value}));
-    else
-      items.push_back(of == ViewOf::keys ? key : value);
-  }
-  return items;
-}
-
-}  // namespace
-
-Values elements(const Value& value, Budget& budget) {
-  budget.spend(1 + std::max<int64_t>(0, size_of(value)));
-  switch (value.kind()) {
-    case Kind::undefined:
-      return {};
-    case Kind::text: {
-      Values items;
-      for (const std::string_view character : characters(value.text()))
-        items.push_back(text(std::string(character)));
-      return items;
-    }
-    case Kind::list:
-    case Kind::tuple:
-      return value.get<List>().items;
-    case Kind::dict:
-      return elements_of_dict(value.get<Dict>(), ViewOf::keys);
-    case Kind::view:
-      return elements_of_dict(value.get<View>().dict.get<Dict>(), value.get<View>().of);
-    case Kind::range: {
-      const Range& range = value.get<Range>();
-      Values items;
-      for (int64_t i = 0, n = range.size(); i < n; ++i)
-        items.push_back(Value::of(range.start + i * range.step));
-      return items;
-    }
-    case Kind::iterator: {
-      Iterator& source = value.get<Iterator>();
-      Values items(source.items.begin() + int64_t(source.next), source.items.end());
-      source.next = source.items.size();
-      budget.spend(int64_t(items.size()));
-      return items;
-    }
-    case Kind::loop:
-      fault("iterating over `loop` itself is not supported");
-    default:
-      fault(str_cat("a ", type_name(value), " cannot be iterated"));
-  }
 }
 
 }  // namespace phx::jinja

@@ -151,6 +151,7 @@ Value dict(std::vector<std::pair<Value, Value>> items, Budget& budget);
 
 // The message of the error that using an undefined value is.
 std::string undefined_message(const Value& value);
+void need_defined(const Value& value);  // or it fails with that message
 
 std::string type_name(const Value& value);  // as Python calls it: "str", "NoneType"
 bool truth(const Value& value);
@@ -169,6 +170,7 @@ std::string real_repr(double value);
 // What iterating gives; faults for what cannot be iterated. An iterator is used up by it.
 Values elements(const Value& value, Budget& budget);
 bool is_iterable(const Value& value);
+bool is_indexed(const Value& value);  // a text, a list or a tuple
 // len(), or -1 for what has none.
 int64_t size_of(const Value& value);
 

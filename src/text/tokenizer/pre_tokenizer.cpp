@@ -4,141 +4,13 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/text/tokenizer/json_fields.h"
-#include "phalanx/text/tokenizer/pattern.h"
+#include "phalanx/text/tokenizer/split.h"
 #include "phalanx/text/tokenizer/unicode.h"
 
 namespace phx {
 namespace {
 
 using Json = nlohmann::json;
-
-struct Span {
-  size_t begin, end;
-  bool match;
-};
-
-enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
-
-Behavior parse_behavior(const JsonFields& fields, const std::string& text) {
-  if (text == "Removed") return Behavior::removed;
-  if (text == "Isolated") return Behavior::isolated;
-  if (text == "MergedWithPrevious") return Behavior::merged_with_previous;
-  if (text == "MergedWithNext") return Behavior::merged_with_next;
-  if (text == "Contiguous") return Behavior::contiguous;
-  fields.refuse("the behavior " + text);
-}
-
-// Matches and what lies between them become pieces.
-template <class Emit>
-void emit_spans(std::vector<Span>& spans, Behavior behavior, Emit&& emit) {
-  if (behavior == Behavior::merged_with_next) {
-    for (size_t i = spans.size(); i-- > 0;) {  // a match joins what follows, unless that is one too
-      if (!spans[i].match || i + 1 == spans.size() || spans[i + 1].match) continue;
-      spans[i + 1].begin = spans[i].begin;
-      spans[i].end = spans[i].begin;
-    }
-  }
-  size_t begin = 0, end = 0;
-  bool previous = false;
-  for (size_t i = 0; i < spans.size(); ++i) {
-    const Span& span = spans[i];
-    const bool joins = (behavior == Behavior::contiguous && span.match == previous) ||
-                       (behavior == Behavior::merged_with_previous && span.match && !previous);
-    if (!joins) {
-      emit(begin, end);
-      begin = span.begin;
-    }
-    end = span.end;
-    if (behavior == Behavior::removed && span.match) begin = end;
-    previous = span.match;
-  }
-  emit(begin, end);
-}
-
-void spans_of(const TextPattern& pattern, bool invert, std::string_view text,
-              std::vector<Span>& spans) {
-  spans.clear();
-  size_t done = 0;
-  pattern.for_each_match(text, [&](size_t begin, size_t end) {
-    if (done < begin) spans.push_back({done, begin, invert});
-    spans.push_back({begin, end, !invert});
-    done = end;
-  });
-  if (done < text.size()) spans.push_back({done, text.size(), invert});
-}
-
-class Split final : public PreTokenizer {
- public:
-  Split(TextPattern pattern, Behavior behavior, bool invert)
-      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {
-    // These patterns match everywhere: isolated matches and removed gaps are the same words.
-    const bool words =
-        (behavior == Behavior::isolated && !invert) || (behavior == Behavior::removed && invert);
-    if (words && pattern_.regex_text()) words_ = known_pattern(*pattern_.regex_text());
-  }
-
-  void cut(Pieces& pieces) const override {
-    if (words_) {
-      for_word_pattern(*words_, [&]<WordPattern kPattern>() {
-        pieces.cut_each([](std::string_view text, auto&& emit) {
-          for (size_t at = 0; at < text.size();) {
-            const size_t end = word_end<kPattern>(text, at);
-            emit(at, end);
-            at = end;
-          }
-        });
-      });
-      return;
-    }
-    std::vector<Span> spans;
-    pieces.cut_each([&](std::string_view text, auto&& emit) {
-      spans_of(pattern_, invert_, text, spans);
-      emit_spans(spans, behavior_, emit);
-    });
-  }
-  std::optional<WordPattern> words() const override { return words_; }
-
- private:
-  TextPattern pattern_;
-  Behavior behavior_;
-  bool invert_;
-  std::optional<WordPattern> words_;
-};
-
-// Cuts at characters that `is` holds for.
-template <class Is>
-class SplitAt final : public PreTokenizer {
- public:
-  SplitAt(Is is, Behavior behavior) : is_(std::move(is)), behavior_(behavior) {}
-  void cut(Pieces& pieces) const override {
-    std::vector<Span> spans;
-    pieces.cut_each([&](std::string_view text, auto&& emit) {
-      spans.clear();
-      size_t done = 0;
-      for (size_t at = 0; at < text.size();) {
-        const size_t begin = at;
-        if (!is_(next_code(text, at))) continue;
-        if (done < begin) spans.push_back({done, begin, false});
-        spans.push_back({begin, at, true});
-        done = at;
-      }
-      if (done < text.size()) spans.push_back({done, text.size(), false});
-      emit_spans(spans, behavior_, emit);
-    });
-  }
-
- private:
-  Is is_;
-  Behavior behavior_;
-};
-
-template <class Is>
-std::unique_ptr<const PreTokenizer> split_at(Behavior behavior, Is is) {
-  return std::make_unique<SplitAt<Is>>(std::move(is), behavior);
-}
-std::unique_ptr<const PreTokenizer> split_at_class(Behavior behavior, uint8_t bits) {
-  return split_at(behavior, [bits](uint32_t code) { return (char_class(code) & bits) != 0; });
-}
 
 // Runs of word characters, and runs of what is neither those nor space.
 class WordsAndSigns final : public PreTokenizer {
@@ -308,28 +180,26 @@ void add_stages(const Json& json, bool map, PreTokenizers& all) {
     auto stage = std::make_unique<ByteLevel>(fields, map);
     if (!stage->does_nothing()) add(std::move(stage));
   } else if (kind == "Split") {
-    add(std::make_unique<Split>(TextPattern(fields.at("pattern")),
-                                parse_behavior(fields, fields.text("behavior")),
-                                fields.flag("invert", false)));
+    add(split_by_pattern(fields));
   } else if (kind == "Metaspace") {
     add(std::make_unique<Metaspace>(fields));
   } else if (kind == "Whitespace") {
     add(std::make_unique<WordsAndSigns>());
   } else if (kind == "WhitespaceSplit") {
-    add(split_at_class(Behavior::removed, kSpace));
+    add(split_at_class(SplitBehavior::removed, kSpace));
   } else if (kind == "BertPreTokenizer") {
-    add(split_at_class(Behavior::removed, kSpace));
-    add(split_at_class(Behavior::isolated, kPunctuation));
+    add(split_at_class(SplitBehavior::removed, kSpace));
+    add(split_at_class(SplitBehavior::isolated, kPunctuation));
   } else if (kind == "Punctuation") {
-    add(split_at_class(parse_behavior(fields, fields.text("behavior", "Isolated")), kPunctuation));
+    add(split_at_class(parse_split_behavior(fields, fields.text("behavior", "Isolated")),
+                       kPunctuation));
   } else if (kind == "Digits") {
     const bool each = fields.flag("individual_digits", false);
-    add(split_at_class(each ? Behavior::isolated : Behavior::contiguous, kNumeric));
+    add(split_at_class(each ? SplitBehavior::isolated : SplitBehavior::contiguous, kNumeric));
   } else if (kind == "CharDelimiterSplit") {
     const std::u32string delimiter = to_codes(fields.text("delimiter"));
     if (delimiter.size() != 1) fields.refuse("a delimiter that is not one character");
-    add(split_at(Behavior::removed,
-                 [wanted = uint32_t{delimiter[0]}](uint32_t code) { return code == wanted; }));
+    add(split_at_character(SplitBehavior::removed, uint32_t{delimiter[0]}));
   } else if (kind == "UnicodeScripts") {
     add(std::make_unique<UnicodeScripts>());
   } else if (kind == "FixedLength") {

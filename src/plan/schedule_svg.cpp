@@ -1,36 +1,31 @@
-#include "phalanx/parallel/pipeline/draw.h"
+#include "phalanx/plan/schedule_svg.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "phalanx/base/error.h"
+#include "phalanx/report/svg.h"
 
 namespace phx {
 namespace {
 
-constexpr std::string_view kInk = "#24292f", kSoftInk = "#6e7781";
 constexpr double kLeft = 64, kRight = 16, kTop = 56, kBottom = 52;
 constexpr double kRow = 34, kBox = 28;
 constexpr double kLegendStep = 150;
 
-struct Colour {
-  int red, green, blue;
-};
-// By kind of compute step; told apart also by those who do not tell red from green (after Okabe and
-// Ito).
-constexpr std::array<Colour, 3> kColours = {{{0, 114, 178}, {213, 94, 0}, {0, 158, 115}}};
+// By kind of compute step.
+constexpr std::array kColours = {svg::kBlue, svg::kVermilion, svg::kGreen};
 
 std::string fill_of(StepKind kind, int chunk, int chunks) {
-  const Colour& full = kColours[static_cast<int>(kind)];
-  const auto paler = [&](int value) { return value + (255 - value) * 6 * chunk / (10 * chunks); };
-  return fmt::format("#{:02x}{:02x}{:02x}", paler(full.red), paler(full.green), paler(full.blue));
+  return svg::paler(kColours[static_cast<size_t>(kind)], 0.6 * chunk / chunks);
 }
 
 std::string_view text_colour(int chunk, int chunks) {
-  return 2 * chunk < chunks ? "#ffffff" : kInk;
+  return 2 * chunk < chunks ? svg::kWhite : svg::kInk;
 }
 
 std::string counted(int n, std::string_view thing) {
@@ -46,26 +41,23 @@ std::string title_of(const Schedule& schedule, const Timeline& timeline) {
 }
 
 void draw_box(const TimedStep& timed, const Schedule& schedule, double top, double scale,
-              std::string& svg) {
+              SvgPicture& picture) {
   const auto& [step, begin, end] = timed;
   const double x = kLeft + begin * scale, width = (end - begin) * scale;
-  fmt::format_to(std::back_inserter(svg),
-                 "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" rx=\"2\" "
-                 "fill=\"{}\" stroke=\"#ffffff\"/>"
-                 "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\" fill=\"{}\">{}</text>\n",
-                 x, top, width, kBox, fill_of(step.kind, step.chunk, schedule.chunks),
-                 x + width / 2, top + kBox / 2 + 4, text_colour(step.chunk, schedule.chunks),
-                 step.micro_batch);
+  picture.rect(x, top, width, kBox,
+               {{"rx", "2"},
+                {"fill", fill_of(step.kind, step.chunk, schedule.chunks)},
+                {"stroke", svg::kWhite}});
+  picture.text(x + width / 2, top + kBox / 2 + 4, std::to_string(step.micro_batch),
+               {{"text-anchor", "middle"}, {"fill", text_colour(step.chunk, schedule.chunks)}});
 }
 
-void draw_legend(const Schedule& schedule, const Timeline& timeline, double y, std::string& svg) {
-  const auto out = std::back_inserter(svg);
+void draw_legend(const Schedule& schedule, const Timeline& timeline, double y,
+                 SvgPicture& picture) {
   double x = kLeft;
   const auto entry = [&](const std::string& fill, const std::string& text) {
-    fmt::format_to(out,
-                   "<rect x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"14\" height=\"14\" rx=\"2\" "
-                   "fill=\"{2}\"/><text x=\"{3:.1f}\" y=\"{4:.1f}\">{5}</text>\n",
-                   x, y, fill, x + 20, y + 11, text);
+    picture.rect(x, y, 14, 14, {{"rx", "2"}, {"fill", fill}});
+    picture.text(x + 20, y + 11, text);
     x += kLegendStep;
   };
   const bool splits = defers_weights(schedule);
@@ -92,27 +84,22 @@ std::string draw_schedule(const Schedule& schedule, const Timeline& timeline,
   const double legend = kLegendStep * (2 + 2 * schedule.chunks);
   const double width = std::max(kLeft + length + kRight, legend);
   const double height = kTop + kRow * schedule.stages + kBottom;
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"Inter, 'Helvetica Neue', Helvetica, Arial, "
-      "'DejaVu Sans', sans-serif\" font-size=\"12\" fill=\"{2}\">\n"
-      "<defs><pattern id=\"bubble\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
+  SvgPicture picture(std::ceil(width), height);
+  picture.define(
+      "<pattern id=\"bubble\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
       "<rect width=\"6\" height=\"6\" fill=\"#f3f4f6\"/><path d=\"M-1 1L1 -1M0 6L6 0M5 7L7 5\" "
-      "stroke=\"#d0d5da\"/></pattern></defs>\n"
-      "<rect width=\"{0:.0f}\" height=\"{1:.0f}\" fill=\"#ffffff\"/>\n"
-      "<text x=\"{3}\" y=\"30\" font-size=\"15\" font-weight=\"600\">{4}</text>\n",
-      width, height, kInk, 16, title_of(schedule, timeline));
+      "stroke=\"#d0d5da\"/></pattern>");
+  picture.title(16, 30, title_of(schedule, timeline));
   for (int rank = 0; rank < schedule.stages; ++rank) {
     const double top = kTop + kRow * rank;
-    fmt::format_to(std::back_inserter(svg),
-                   "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\" fill=\"{}\">rank {}</text>\n"
-                   "<rect x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" rx=\"2\" "
-                   "fill=\"url(#bubble)\"/>\n",
-                   kLeft - 10, top + kBox / 2 + 4, kSoftInk, rank, kLeft, top, length, kBox);
-    for (const TimedStep& timed : timeline.ranks[rank]) draw_box(timed, schedule, top, scale, svg);
+    picture.text(kLeft - 10, top + kBox / 2 + 4, str_cat("rank ", rank),
+                 {{"text-anchor", "end"}, {"fill", svg::kSoftInk}});
+    picture.rect(kLeft, top, length, kBox, {{"rx", "2"}, {"fill", "url(#bubble)"}});
+    for (const TimedStep& timed : timeline.ranks[rank])
+      draw_box(timed, schedule, top, scale, picture);
   }
-  draw_legend(schedule, timeline, kTop + kRow * schedule.stages + 16, svg);
-  return svg + "</svg>\n";
+  draw_legend(schedule, timeline, kTop + kRow * schedule.stages + 16, picture);
+  return std::move(picture).finish();
 }
 
 }  // namespace phx

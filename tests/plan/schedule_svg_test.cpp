@@ -1,4 +1,4 @@
-#include "phalanx/parallel/pipeline/draw.h"
+#include "phalanx/plan/schedule_svg.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,8 +56,8 @@ TEST(DrawSchedule, HasABoxForEveryStepWhereItsTimeIs) {
     ++boxes;
   EXPECT_EQ(boxes, 8u);
   // Rank 0's backward of micro-batch 0 begins at 3: 64 + 3 * 10.
-  EXPECT_THAT(svg, HasSubstr("<rect x=\"94.0\" y=\"56.0\" width=\"10.0\" height=\"28\" rx=\"2\" "
-                             "fill=\"#d55e00\" stroke=\"#ffffff\"/><text x=\"99.0\" y=\"74.0\" "
+  EXPECT_THAT(svg, HasSubstr("<rect x=\"94\" y=\"56\" width=\"10\" height=\"28\" rx=\"2\" "
+                             "fill=\"#d55e00\" stroke=\"#ffffff\"/>\n<text x=\"99\" y=\"74\" "
                              "text-anchor=\"middle\" fill=\"#ffffff\">0</text>"));
 }
 

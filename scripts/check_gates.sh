@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Shows that the gates close: plants one violation after the other in a copy of the tree, and fails if a gate lets it
+# pass or does not name it. (The sanitizers' own planted mistakes are in tests/base/sanitizers_test.cpp.)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+repository=$PWD
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+mkdir -p "$copy/tree/tests"
+for part in src cmake benchmarks fuzz examples .clang-format; do
+  [ -e "$part" ] && cp -r "$part" "$copy/tree/"
+done
+find tests -mindepth 1 -maxdepth 1 ! -name data -exec cp -r {} "$copy/tree/tests/" \;
+cd "$copy/tree"
+
+planted=0
+# gate_stops WORDS COMMAND...: the command fails and says WORDS.
+gate_stops() {
+  local words=$1 said
+  shift
+  planted=$((planted + 1))
+  if said=$("$@" 2>&1); then
+    echo "check_gates: '$*' passes although there is a violation that it should call: $words" >&2
+    exit 1
+  fi
+  if ! grep -qF -- "$words" <<<"$said"; then
+    printf "check_gates: '%s' does not say: %s\nIt says:\n%s\n" "$*" "$words" "$said" >&2
+    exit 1
+  fi
+}
+includes() { "$repository/scripts/check_includes.py" --root "$PWD" "$@"; }
+format() { "$repository/scripts/check_format.sh" "$PWD"; }
+# with FILE TEXT WORDS COMMAND...: the gate stops while FILE has TEXT as its last line.
+with() {
+  local file=$1 text=$2 kept="$copy/kept" existed=false
+  [ -e "$file" ] && existed=true && cp "$file" "$kept"
+  printf '%b\n' "$text" >>"$file"
+  shift 2
+  gate_stops "$@"
+  if $existed; then cp "$kept" "$file"; else rm "$file"; fi
+}
+
+includes --quick >/dev/null  # nothing is wrong before
+format >/dev/null
+
+with src/base/planted.cpp 'int  x;' src/base/planted.cpp format
+with src/kernels/cuda/planted.cuh 'int  x;' src/kernels/cuda/planted.cuh format
+with src/base/planted.h '#include "phalanx/core/tensor.h"' 'base may include no other room, but not core' includes --quick
+with tests/core/planted_test.cpp '#include "phalanx/comm/world.h"' 'core may include base, but not comm' includes --quick
+with tests/text/planted_test.cpp '#include "train/tiny_run.h"' 'tests of text may not include helpers of train' includes --quick
+with src/core/planted.h '#include "core/tensor.h"' 'headers are included as "phalanx/core/tensor.h"' includes --quick
+with src/core/planted.cpp '#include "tensor.h"' 'headers are included as "phalanx/core/tensor.h"' includes --quick
+with src/core/planted.cpp '#include <phalanx/core/tensor.h>' 'included with quotes' includes --quick
+with src/core/planted.cpp '#include "phalanx/core/gone.h"' 'src/core/gone.h does not exist' includes --quick
+with src/core/planted.cpp '#include <cuda_runtime.h>' 'from cuda/ folders only' includes --quick
+with src/core/planted.cpp '#include "phalanx/kernels/cuda/attention_own.h"' 'from cuda/ folders only' includes --quick
+with src/base/option.h '#include "phalanx/base/options.h"' 'headers include each other: ' includes --quick
+mkdir src/attic
+with src/attic/planted.cpp '' 'src/attic is not in cmake/Rooms.cmake' includes --quick
+rmdir src/attic
+with cmake/Rooms.cmake 'phx_room(base DEPENDS cli)' 'a cycle: base -> cli' includes --quick
+with src/base/planted.h '#pragma once\nstd::string planted();' 'planted.h does not compile on its own' includes src/base/planted.h
+echo "check_gates: $planted planted violations were stopped"

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Unit tests under sanitizers: scripts/sanitize.sh [asan|tsan] [ROOM...]. asan is the address and the undefined-behaviour
+# sanitizer, tsan the thread sanitizer. Without rooms: those that are compiled and tested in a few minutes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:-asan}
+shift || true
+rooms=("$@")
+if [ ${#rooms[@]} -eq 0 ]; then rooms=(base core text report); fi
+scripts/build.sh "$preset" "${rooms[@]/%/_test}"
+for room in "${rooms[@]}"; do
+  # Each program as a whole: a sanitizer's start-up costs more than most tests.
+  "build/$preset/${room}_test" --gtest_brief=1
+done

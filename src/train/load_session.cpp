@@ -1,0 +1,160 @@
+#include "phalanx/train/load_session.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "phalanx/base/error.h"
+#include "phalanx/base/json.h"
+#include "phalanx/base/options.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/convert/hf_model.h"
+#include "phalanx/convert/megatron_model.h"
+#include "phalanx/train/checkpoint_choice.h"
+#include "phalanx/train/megatron_state.h"
+#include "phalanx/train/older_checkpoints.h"
+#include "phalanx/train/resume_checks.h"
+#include "phalanx/train/save_session.h"
+#include "phalanx/transformer/transformer_fields.h"
+
+namespace phx {
+namespace {
+
+// The tensors of all ranks under the states' prefixes, from a model that has no memory.
+TensorInfos model_tensors(const RunConfig& run, std::span<const FlatState> states) {
+  const std::unique_ptr<Model> whole = run.family(run.model);
+  TensorInfos infos;
+  whole->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    const auto dims = parameter.spec().global_shape.dims();
+    for (const FlatState& state : states)
+      infos[state.prefix + name] = {state.flat.dtype(), {dims.begin(), dims.end()}};
+  });
+  return infos;
+}
+
+Loaded load_hf(Session& session, const Path& folder) {
+  const HfModel hf(folder);
+  const std::vector<std::string> differences =
+      function_differences(hf.config.model, session.config.model);
+  std::string text;
+  for (const std::string& difference : differences) text += "\n  " + difference;
+  PHX_CHECK(differences.empty(), folder.string(),
+            " is another model than the options say (there and here):", text);
+  const std::vector<FlatState> states = states_of(session, /*optimizer=*/false);
+  const TensorInfos model = model_tensors(session.config, states);
+  Loaded loaded{.state = {}, .path = folder, .report = {}};
+  loaded.report = load_parameters(*hf.tensors, session.store, states,
+                                  {.ignored = {}, .convert = true, .model = &model});
+  session.optimizer.masters_from_weights();
+  return loaded;
+}
+
+constexpr const char* kWithoutOptimizer =
+    "\n  hint: --no-load-optim goes on without Adam's state, --finetune takes the weights alone "
+    "and "
+    "begins at iteration 0";
+
+// Megatron's torch_dist or torch: the run goes on where Megatron's stood, with the optimizer's
+// state and the counters. Weights alone are taken only where the flags say so, or the folder is a
+// release.
+Loaded load_megatron(Session& session, const CheckpointChoice& found) {
+  const TrainConfig& train = session.config.train;
+  const std::optional<int64_t> step =
+      found.folder == Path(train.load) ? train.ckpt_step : std::nullopt;
+  const bool wanted = !found.finetune && train.load_optim && !train.skip_train;
+  const MegatronModel megatron(
+      found.folder, step, session.config.model.vocab_size.value_or(0),
+      wanted ? MegatronParts::weights_and_optimizer : MegatronParts::weights);
+  const bool finetune = found.finetune || megatron.release;
+  const SavedRun saved{megatron.path.string(), megatron_info(megatron)};
+  compare_options(saved, session.config, finetune);
+  if (!finetune && !train.skip_train) compare_schedule(saved, session);
+  Loaded loaded{.state = {}, .path = megatron.path, .report = {}};
+  if (!finetune) {
+    loaded.state = megatron_run_state(megatron.common_json);
+    PHX_CHECK(
+        loaded.state, megatron.path.string(),
+        " does not say its iteration and how many samples it took, so that a run cannot go on "
+        "from it\n  hint: --finetune takes its weights and begins at iteration 0");
+  }
+  const bool optimizer = wanted && !finetune;
+  PHX_CHECK(!optimizer || megatron.has_optimizer, megatron.why_no_optimizer, kWithoutOptimizer);
+  if (optimizer) check_counters(megatron);
+  const std::vector<FlatState> states = states_of(session, optimizer);
+  const TensorInfos model = model_tensors(session.config, states);
+  loaded.report = load_parameters(optimizer ? *megatron.tensors : *megatron.weights, session.store,
+                                  states, {.ignored = {}, .convert = !optimizer, .model = &model});
+  if (optimizer) return loaded;
+  session.optimizer.masters_from_weights();
+  if (loaded.state) loaded.state->updates = 0;
+  return loaded;
+}
+
+// The model, and the tokenizer beside it.
+std::string hf_options(const Path& folder) {
+  TransformerConfig model = read_hf_config(folder).model;
+  OptionSet fields;
+  fields.add("Model", model);
+  nlohmann::json options = fields.json();
+  // How long sequences are is the run's choice; only the positions end somewhere.
+  options.erase("seq_length");
+  if (std::filesystem::exists(folder / "tokenizer.json")) {
+    options["tokenizer_type"] = "HuggingFaceTokenizer";
+    options["tokenizer_model"] = folder.string();
+  }
+  return json_text(options);
+}
+
+}  // namespace
+
+std::optional<Loaded> load_session(Session& session) {
+  const TrainConfig& train = session.config.train;
+  const std::optional<CheckpointChoice> found = choose_checkpoint(session);
+  if (!found) return std::nullopt;
+  if (found->hf) return load_hf(session, found->folder);
+  if (found->megatron) return load_megatron(session, *found);
+  // Data-parallel ranks read the same bytes, tensor-parallel ones the same blocks where a matrix is
+  // cut by columns; and they may be on one machine.
+  const AxisSizes& sizes = session.mesh.sizes();
+  const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration),
+                              sizes.tp * sizes.cp * sizes.dp == 1 ? Readers::one : Readers::many);
+  // One that was converted from elsewhere holds weights, and has no iteration to go on from.
+  const bool finetune = found->finetune || !file.manifest().info.contains("state");
+  const SavedRun saved{file.path().string(), file.manifest().info};
+  compare_options(saved, session.config, finetune);
+  if (!finetune) compare_seed(saved, train);
+  if (!finetune && !train.skip_train) compare_schedule(saved, session);
+  if (!finetune && !train.skip_train && session.mesh.rank() == 0) compare_data(saved, session);
+  const bool optimizer = train.load_optim && !finetune && !train.skip_train;
+  const bool has_optimizer = std::ranges::any_of(
+      file.tensors(), [](const auto& tensor) { return tensor.first.starts_with("optimizer."); });
+  PHX_CHECK(!optimizer || has_optimizer, file.path().string(),
+            " holds no optimizer state: it was saved with --no-save-optim", kWithoutOptimizer);
+  const std::vector<FlatState> states = states_of(session, optimizer);
+  const TensorInfos model = model_tensors(session.config, states);
+  LoadOptions options{.ignored = {}, .convert = !optimizer, .model = &model};
+  if (!optimizer) options.ignored = {"optimizer."};
+  Loaded loaded{.state = {}, .path = file.path(), .report = {}};
+  loaded.report = load_parameters(file, session.store, states, options);
+  if (!optimizer) session.optimizer.masters_from_weights();
+  if (!finetune) {
+    loaded.state = RunState::from_json(file.info("state"));
+    if (!optimizer) loaded.state->updates = 0;
+    const auto options_then = saved.info.find("options");
+    migrate_state(*loaded.state, options_then == saved.info.end() ? "" : options_then->second);
+  }
+  return loaded;
+}
+
+std::string checkpoint_options(const Path& folder, std::optional<int64_t> iteration) {
+  if (is_hf_folder(folder)) return hf_options(folder);
+  if (is_megatron_folder(folder, iteration))
+    return json_text(MegatronModel(folder, iteration, 0, MegatronParts::weights).options());
+  if (!iteration)
+    if (const auto found = checkpoint_to_load(folder)) iteration = found->iteration;
+  PHX_CHECK(iteration, folder.string(), " holds no checkpoint");
+  return migrated_options(NativeCheckpoint(find_checkpoint(folder, *iteration)).info("options"));
+}
+
+}  // namespace phx
