@@ -93,6 +93,7 @@ def git(*words, at=ROOT):
 
 
 # The work tree at the last commit, with the build folder of an earlier run. What a killed run left in it goes.
+# Returns what names these sources in the file of results.
 def check_out():
     commit = git("rev-parse", "HEAD")
     if not (TREE / ".git").exists():
@@ -103,7 +104,9 @@ def check_out():
     files = os.environ.get("PHX_TEST_FILES", ROOT)
     quiet = {"stdout": subprocess.DEVNULL, "check": True, "cwd": TREE}
     subprocess.run(["cmake", "--preset", "release", "-DPHX_BENCHMARKS=OFF", f"-DPHX_TEST_FILES={files}"], **quiet)
-    return commit
+    # What results depend on: pages may change in between.
+    parts = git("rev-parse", *(f"HEAD:{part}" for part in ("src", "tests", "cmake", "CMakeLists.txt")))
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
 def build(targets):
@@ -169,11 +172,11 @@ def try_mistake(mistake):
     return ("survived" if outcome == "passed" else outcome), reason(output)
 
 
-def read_results(commit):
+def read_results(sources):
     if not RESULTS.exists():
         return {}
     rows = [line.split("\t") for line in RESULTS.read_text().splitlines()]
-    return {row[1]: row for row in rows if len(row) == 5 and row[0] == commit}
+    return {row[1]: row for row in rows if len(row) == 5 and row[0] == sources}
 
 
 def run_all(mistakes, again):
@@ -184,9 +187,9 @@ def run_all(mistakes, again):
     except BlockingIOError:
         sys.exit(f"another run is at work in {WORK}")
     started = time.time()
-    commit = check_out()
-    print(f"commit {commit[:12]}, in {TREE.relative_to(ROOT)}", flush=True)
-    results = {} if again else read_results(commit)
+    sources = check_out()
+    print(f"commit {git('rev-parse', '--short', 'HEAD')}, in {TREE.relative_to(ROOT)}", flush=True)
+    results = {} if again else read_results(sources)
     caught_before = {key for key, row in results.items() if row[3] == "caught"}
     waiting = [mistake for mistake in mistakes if mistake.key not in caught_before]
 
@@ -210,7 +213,7 @@ def run_all(mistakes, again):
     for number, mistake in enumerate(waiting, 1):
         begun = time.time()
         outcome, why = try_mistake(mistake)
-        results[mistake.key] = [commit, mistake.key, mistake.name, outcome, " ".join(why.split())]
+        results[mistake.key] = [sources, mistake.key, mistake.name, outcome, " ".join(why.split())]
         with open(RESULTS, "a") as file:
             file.write("\t".join(results[mistake.key]) + "\n")
         took = time.time() - begun
