@@ -265,7 +265,7 @@ TEST(Reshard, AnUpdateWaitsForWhatIsStillBeingCopied) {
   later.train.async_save = true;
   later.train.save_buffer_mib = 16;
   FaultyDisk slow;
-  slow.delay = std::chrono::milliseconds(600);
+  slow.delay = std::chrono::milliseconds(400);
   run_trainers(now, {});
   run_trainers(later, {}, &slow);
   EXPECT_TRUE(saved(folder / "now", 1) == saved(folder / "later", 1));
