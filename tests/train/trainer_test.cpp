@@ -141,7 +141,6 @@ RunConfig growing_batches() {
   config.train.step_batch_size_schedule = "0:4 288:8";
   config.train.train_iters = 6;
   config.optim.lr_decay_style = LrDecayStyle::constant;
-  config.optim.lr_decay_iters = 20;
   return config;
 }
 
@@ -430,6 +429,7 @@ RunConfig without_decay() {
   RunConfig config = tiny_run();
   config.optim.weight_decay = 0;
   config.optim.lr_decay_style = LrDecayStyle::constant;
+  config.optim.lr_decay_iters = 20;
   return config;
 }
 
