@@ -2,6 +2,9 @@
 # One library from src/NAME (its .cpp files, and with PHX_CUDA its .cu files and cuda/*.cpp), and one
 # test program from tests/NAME/*_test.cpp. PLAIN: nothing in it runs often enough to be optimised hard, but
 # for the FAST files (paths in the room without .cpp); it is compiled in two thirds of the time.
+# PHX_TEST_FILES: the tree whose files the tests read. A copy of a tree that names the original here compiles its
+# tests to the same objects, which ccache has (scripts/mistakes.sh).
+set(PHX_TEST_FILES "${PROJECT_SOURCE_DIR}" CACHE PATH "Where the tests find tests/data and docs")
 function(phx_room name)
   cmake_parse_arguments(ROOM "PLAIN" "" "FAST;DEPENDS;LINK" ${ARGN})
   set(dir "${PROJECT_SOURCE_DIR}/src/${name}")
@@ -47,8 +50,8 @@ function(phx_room name)
       target_link_libraries(${name}_test PRIVATE phx_test_support)
     endif()
     target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-    target_compile_definitions(${name}_test PRIVATE PHX_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
-                                                    PHX_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    target_compile_definitions(${name}_test PRIVATE PHX_TEST_DATA="${PHX_TEST_FILES}/tests/data"
+                                                    PHX_SOURCE_DIR="${PHX_TEST_FILES}")
     target_link_libraries(${name}_test PRIVATE phx_${name} GTest::gtest_main)
     target_compile_options(${name}_test PRIVATE ${PHX_QUICK_BUILD})
     phx_reuse_headers(${name}_test phx_test_pch)

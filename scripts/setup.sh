@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(g++ cmake ninja-build ccache mold git ca-certificates
+packages=(g++ cmake ninja-build ccache mold git ca-certificates python3
           libopenblas-dev libdnnl-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev
           libpcre2-dev libsimdjson-dev libutf8proc-dev libsentencepiece-dev libxxhash-dev libzstd-dev
           zlib1g-dev libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin)
@@ -19,9 +19,7 @@ for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 if have_nvcc && [ ! -f .deps/cudnn-frontend/include/cudnn_frontend.h ]; then
-  for package in python3 python3-pip; do
-    command -v "${package/python3-pip/pip3}" >/dev/null || missing+=("$package")
-  done
+  command -v pip3 >/dev/null || missing+=(python3-pip)
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then

@@ -16,13 +16,18 @@ ParameterSpec vector(const NormSpec& norm, double value) {
 }  // namespace
 
 Norm::Norm(const NormSpec& spec) : spec_(spec), weight_(vector(spec, spec.zero_centred ? 0 : 1)) {
-  if (spec.kind == NormSpec::Kind::layer) bias_.emplace(vector(spec, 0));
+  if (spec.kind == Normalization::LayerNorm) bias_.emplace(vector(spec, 0));
 }
 
 Tensor Norm::forward(const Tensor& x) {  // [.., width] -> [.., width]
   const NormOptions options{.eps = spec_.eps, .zero_centred = spec_.zero_centred};
-  if (spec_.kind == NormSpec::Kind::rms) return rms_norm(x, weight_.acquire(), options);
-  return layer_norm(x, weight_.acquire(), bias_->acquire(), options);
+  switch (spec_.kind) {
+    case Normalization::LayerNorm:
+      return layer_norm(x, weight_.acquire(), bias_->acquire(), options);
+    case Normalization::RMSNorm:
+      return rms_norm(x, weight_.acquire(), options);
+  }
+  return {};
 }
 
 }  // namespace phx

@@ -1,15 +1,16 @@
-// LayerNorm or RMSNorm over the last dimension.
+// A norm over the last dimension. A new one is a name in norm_kind.h and a case in norm.cpp.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "phalanx/nn/module.h"
+#include "phalanx/nn/norm_kind.h"
 
 namespace phx {
 
 struct NormSpec {
-  enum class Kind { layer, rms } kind = Kind::rms;
+  Normalization kind = Normalization::RMSNorm;
   int64_t width = 0;
   double eps = 1e-5;
   bool zero_centred = false;  // the weight is stored minus one

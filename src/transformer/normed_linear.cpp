@@ -6,8 +6,7 @@
 namespace phx {
 
 NormSpec norm_spec(const TransformerConfig& config, int64_t width, const ParameterAxes& axes) {
-  return {.kind = config.normalization == Normalization::RMSNorm ? NormSpec::Kind::rms
-                                                                 : NormSpec::Kind::layer,
+  return {.kind = config.normalization,
           .width = width,
           .eps = config.norm_epsilon,
           .zero_centred = config.apply_layernorm_1p,

@@ -12,6 +12,7 @@
 
 #include "phalanx/base/frequency_pattern.h"
 #include "phalanx/base/option_traits.h"
+#include "phalanx/nn/norm_kind.h"
 #include "phalanx/transformer/window_size.h"
 
 namespace phx {
@@ -22,9 +23,6 @@ enum class PositionEmbedding { learned_absolute, rope, yarn, none };
 constexpr auto option_names(PositionEmbedding) {
   return std::array{"learned_absolute", "rope", "yarn", "none"};
 }
-
-enum class Normalization { LayerNorm, RMSNorm };
-constexpr auto option_names(Normalization) { return std::array{"LayerNorm", "RMSNorm"}; }
 
 enum class MlpActivation { gelu, gelu_tanh, squared_relu, swiglu, geglu_tanh };
 

@@ -62,6 +62,16 @@ TEST(Autograd, APassedGradientIsNotOverwrittenThroughItsOtherHolder) {
   EXPECT_EQ(to_values(dy)[0], 1.0) << "the caller's gradient was added to";
 }
 
+TEST(Autograd, APassedGradientIsNotOverwrittenInsideOfAGraphEither) {
+  const Tensor x = one(), dy = one();
+  Segment segment(std::span(&x, 1), [](std::span<const Tensor> in) {
+    const Tensor y = times(in[0], 2);  // no leaf: what is passed to it waits for the second use
+    return std::vector<Tensor>{plus(y, y)};
+  });
+  EXPECT_EQ(to_values(segment.backward(std::span(&dy, 1))[0])[0], 4.0);
+  EXPECT_EQ(to_values(dy)[0], 1.0) << "the caller's gradient was added to";
+}
+
 TEST(Autograd, FreesWhatTheForwardSavedAsTheBackwardGoes) {
   auto alive = std::make_shared<int>(0);
   const Tensor x = one(), dy = one();

@@ -39,6 +39,14 @@ TEST(LossScaler, DoublesAfterACleanWindowAndForgivesThen) {
   EXPECT_EQ(scaler.scale(), 2048.0) << "the hysteresis is full again";
 }
 
+TEST(LossScaler, AnOverflowBeginsTheWindowAnew) {
+  LossScaler scaler(config(), /*fp16=*/true);
+  for (const bool overflow : {false, false, true, false, false}) scaler.update(overflow);
+  EXPECT_EQ(scaler.scale(), 1024.0) << "two clean steps, an overflow, two clean steps";
+  scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 2048.0);
+}
+
 TEST(LossScaler, NeverFallsBelowTheMinimum) {
   OptimizerConfig c = config();
   c.initial_loss_scale = 2;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "phalanx/base/distance.h"
 #include "support/gradients.h"
@@ -99,6 +100,31 @@ void expect_the_same(const RunConfig& config) {
 }
 
 TEST(PackedBatch, RotaryPositionsBeginAnewInEveryDocument) { expect_the_same(exact_run()); }
+
+// Where documents do not see each other, a rotation that went on from one to the next would change
+// nothing: only distances count. So the distances change here: every second position on a table
+// that is stretched by two is every position on the table itself.
+TEST(PackedBatch, RotaryPositionsAreThoseOfTheBatch) {
+  const auto loss = [](double stretch, int64_t step) {
+    RunConfig config = exact_run();
+    config.model.rotary_seq_len_interpolation_factor = stretch;
+    Runtime runtime({.threads = 2});
+    Session session(config, runtime.device());
+    const Device device = runtime.device();
+    const Document one = document(12, 1);
+    std::vector<int64_t> positions;
+    for (int64_t i = 0; i < 12; ++i) positions.push_back(i * step);
+    const std::vector<Batch> batches = {
+        {.tensors = {{"tokens", from_ints(one.tokens, {12, 1}, DType::i64, device)},
+                     {"labels", from_ints(one.labels, {12, 1}, DType::i64, device)},
+                     {"positions", from_ints(positions, {12, 1}, DType::i32, device)}}}};
+    const std::vector<int64_t> counts = {counted(one)};
+    session.step.run(batches, counts, 0, {.lr = 0});
+    return session.step.collect().loss_sum;
+  };
+  EXPECT_NEAR(loss(2, 2), loss(1, 1), 1e-12 * loss(1, 1));
+  EXPECT_GT(std::abs(loss(1, 2) - loss(1, 1)), 1e-6 * loss(1, 1)) << "positions change nothing";
+}
 
 TEST(PackedBatch, LearnedPositionsBeginAnewInEveryDocument) {
   RunConfig config = exact_run();

@@ -252,6 +252,26 @@ TEST(Reshard, SavingInTheBackgroundChangesNoBitOfCheckpointsOrTraining) {
         << iteration;
 }
 
+// The state is larger than the memory that it is copied to, and the disk is slow: the next update
+// comes long before everything is copied, and has to wait.
+TEST(Reshard, AnUpdateWaitsForWhatIsStillBeingCopied) {
+  const TempFolder folder;
+  RunConfig now = base_run(), later = base_run();
+  now.model.vocab_size = later.model.vocab_size = 80000;  // 31 MB with moments, through 16 MiB
+  now.train.global_batch_size = later.train.global_batch_size = 1;
+  now.train.train_iters = later.train.train_iters = 2;
+  now.train.save_interval = later.train.save_interval = 1;
+  now.train.save = (folder / "now").string();
+  later.train.save = (folder / "later").string();
+  later.train.async_save = true;
+  later.train.save_buffer_mib = 16;
+  FaultyDisk slow;
+  slow.delay = std::chrono::milliseconds(400);
+  run_trainers(now, {});
+  run_trainers(later, {}, &slow);
+  EXPECT_TRUE(saved(folder / "now", 1) == saved(folder / "later", 1));
+}
+
 TEST(Reshard, ABackgroundErrorStopsTheRunAndNamesTheFile) {
   const TempFolder folder;
   RunConfig config = base_run();

@@ -52,6 +52,17 @@ RunConfig with_selective(std::vector<std::string> modules) {
 
 TEST(Session, TheSameSeedGivesTheSameBytes) { expect_same_bytes(run(tiny_run()), run(tiny_run())); }
 
+TEST(Session, EvaluationDropsNothing) {
+  const auto evaluated = [](double dropout) {
+    RunConfig config = tiny_run();
+    config.model.attention_dropout = config.model.hidden_dropout = dropout;
+    Runtime runtime({.threads = 2});
+    Session session(config, runtime.device());
+    return session.step.evaluate(*session.valid_batches, 0, 2).value();
+  };
+  EXPECT_EQ(evaluated(0.5), evaluated(0.0));
+}
+
 TEST(Session, AnotherSeedGivesOthers) {
   RunConfig other = tiny_run();
   other.train.seed = 4321;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -277,6 +278,40 @@ TEST(Trainer, WeightsOfAnotherPrecisionCanBeFinetuned) {
   EXPECT_NE(testing::error_of([&] { run(second); }).find("the file has F32"), std::string::npos);
 }
 
+// The optimizer has masters of its own in 16 bits: an update must not bring back the initial
+// weights.
+TEST(Trainer, FinetuningUpdatesTheLoadedWeights) {
+  const TempFolder folder;
+  RunConfig first = tiny_run();
+  first.train.train_iters = 2;
+  first.train.save = folder.path();
+  run(first);
+  for (const bool fp16 : {false, true}) {
+    RunConfig second = tiny_run();
+    second.train.load = folder.path();
+    second.train.finetune = true;
+    (fp16 ? second.train.fp16 : second.train.bf16) = true;
+    second.train.train_iters = 1;
+    second.optim.loss_scale = 1;  // no step is skipped
+    second.optim.lr = 1e-9;
+    second.optim.weight_decay = 0;
+    Runtime runtime({.threads = 2});
+    Session session(second, runtime.device());
+    const std::vector<double> initial = to_values(session.store.weights());
+    std::FILE* nowhere = std::fopen("/dev/null", "w");
+    {
+      Terminal terminal(nowhere, nowhere, TerminalMode::plain);
+      Trainer trainer(session, terminal, {.measures_peak = false});
+      const std::vector<double> loaded = to_values(session.store.weights());
+      EXPECT_NE(loaded, initial);
+      trainer.run();
+      EXPECT_EQ(trainer.state().updates, 1);
+      EXPECT_EQ(to_values(session.store.weights()), loaded) << (fp16 ? "fp16" : "bf16");
+    }
+    std::fclose(nowhere);
+  }
+}
+
 TEST(Trainer, AResumedRunMustBeTheSameModelAndSchedule) {
   const TempFolder folder;
   RunConfig first = tiny_run(), second = tiny_run();
@@ -368,6 +403,58 @@ TEST(Trainer, DynamicLossScaleComesDownFromItsStartAndTheRunLearns) {
   EXPECT_LT(ran.state.scaler->scale, 4294967296.0);
   EXPECT_EQ(ran.state.updates, 40 - ran.state.skipped_iterations);
   EXPECT_LT(ran.loss, 4.0);  // ln 61 = 4.11 at the start
+}
+
+// The largest change of a weight in the first `iterations`.
+double largest_change(const RunConfig& run, int64_t iterations) {
+  RunConfig config = run;
+  config.train.train_iters = iterations;
+  Runtime runtime({.threads = 2});
+  Session session(config, runtime.device());
+  const std::vector<double> before = to_values(session.store.weights());
+  std::FILE* nowhere = std::fopen("/dev/null", "w");
+  {
+    Terminal terminal(nowhere, nowhere, TerminalMode::plain);
+    Trainer trainer(session, terminal, {.measures_peak = false});
+    trainer.run();
+  }
+  std::fclose(nowhere);
+  const std::vector<double> after = to_values(session.store.weights());
+  double most = 0;
+  for (size_t i = 0; i < before.size(); ++i) most = std::max(most, std::abs(after[i] - before[i]));
+  return most;
+}
+
+RunConfig without_decay() {
+  RunConfig config = tiny_run();
+  config.optim.weight_decay = 0;
+  config.optim.lr_decay_style = LrDecayStyle::constant;
+  config.optim.lr_decay_iters = 20;
+  return config;
+}
+
+// With fresh moments Adam's first update is the learning rate times the sign of the gradient. Were
+// skipped steps counted, the fourth one would be 0.58 of it.
+TEST(Trainer, TheFirstUpdateBehindSkippedOnesIsAdamsFirst) {
+  RunConfig config = without_decay();
+  config.optim.lr = 0.01;
+  config.train.fp16 = true;
+  config.optim.initial_loss_scale = 0x1p22;
+  config.optim.hysteresis = 1;
+  int64_t iterations = 1;
+  double change = 0;
+  for (; change == 0 && iterations < 40; ++iterations) change = largest_change(config, iterations);
+  EXPECT_GE(iterations, 4) << "2^22 overflows f16 in several steps";
+  EXPECT_NEAR(change, 0.01, 0.001);
+}
+
+// As in Megatron the first step of a warm-up from zero has the learning rate zero.
+TEST(Trainer, TheLearningRateOfAStepIsThatOfTheSamplesBeforeIt) {
+  RunConfig config = without_decay();
+  config.optim.lr = 0.01;
+  config.optim.lr_warmup_iters = 4;
+  EXPECT_EQ(largest_change(config, 1), 0);
+  EXPECT_NEAR(largest_change(config, 2), 0.01 / 4, 0.01 / 40);
 }
 
 // The lines that tell of evaluations, and the loss that the last one on validation data should

@@ -19,6 +19,11 @@ TEST(Blend, PlacesGoToTheDatasetFurthestBehind) {
   EXPECT_THAT(index.sample, ElementsAre(0, 0, 0, 1, 1, 2, 1, 3, 2, 4));
 }
 
+TEST(Blend, TheFirstPlaceGoesToTheLargestWeight) {
+  const double weights[] = {.2, .5, .3};
+  EXPECT_THAT(blend_index(weights, 4).dataset, ElementsAre(1, 2, 0, 1));
+}
+
 TEST(Blend, AWeightStandsBeforeEveryPrefixOrBeforeNone) {
   EXPECT_THAT(parsed({"a", "b", "c"}).prefixes, ElementsAre("a", "b", "c"));
   EXPECT_TRUE(parsed({"a", "b", "c"}).weights.empty());
