@@ -104,7 +104,7 @@ void check_vocabulary(const OptionSet& options, Problems& problems) {
 }
 
 void check_source(const OptionSet& options, Problems& problems) {
-  for (const char* name : {"mock-data", "token-file", "data-path", "data-args-path",
+  for (const char* name : {"mock-data", "dataset", "token-file", "data-path", "data-args-path",
                            "train-data-path", "per-split-data-args-path"}) {
     if (options.active(name)) return;
   }
@@ -247,8 +247,8 @@ struct TakenOptions {
 // tokenizer, for the flags to win over. Only where --load and the checkpoint can be read; the run
 // says what is wrong otherwise.
 TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& set,
-                                  ParseReport& report) {
-  PretrainOptions given;
+                                  const Catalogue& catalogue, ParseReport& report) {
+  PretrainOptions given(catalogue);
   pretrain_option_set(given).parse(args);
   TakenOptions taken;
   for (const std::string& folder : {given.train.load, given.train.pretrained_checkpoint})
@@ -268,7 +268,12 @@ TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& 
   }
   PretrainOptions names;
   OptionSet model;
+  model.add("Model", names.choice);
   model.add("Model", names.model);
+  OwnOptions own;
+  if (const auto* entry = find_entry(catalogue.models, kept.value("model", names.choice.model)))
+    own = entry->options;
+  own.add_to(model, "Model");
   nlohmann::json& values = taken.values;
   const nlohmann::json fields = model.json();
   for (const auto& [key, unused] : fields.items())
@@ -360,8 +365,9 @@ void add_layout_problems(const OptionSet& set, int64_t world, ParseResult& resul
     return !option.failed && (option.given || !option.required);
   };
   const PretrainOptions& options = result.options;
-  for (Problem& problem :
-       layout_problems({options.model, options.parallel, options.train}, world, known))
+  for (Problem& problem : layout_problems(
+           {options.model, options.parallel, options.train, options.catalogue.pipeline_schedules},
+           world, known))
     if (!told(&Problem::text, problem.text)) problems.push_back(std::move(problem));
 }
 
@@ -376,15 +382,17 @@ void check_profile_ranks(const OptionSet& set, const TrainConfig& train, int64_t
           str_cat("0 to ", world - 1, " are possible"));
 }
 
-void choose_model(const Catalogue& catalogue, ParseResult& result) {
-  const std::string& name = result.options.choice.model;
-  if (const ModelFamily* family = catalogue.find(name)) {
-    result.options.family = *family;
-  } else {
-    add(result.report.problems, "model",
-        str_cat("--model ", name, " is not in the catalogue of this program"),
-        "it has " + catalogue.names());
-  }
+// Names that the catalogue does not have. Those of the other lists are the flags' only choices; of
+// these two a program may have none, or the names are worth a sentence.
+void check_names(const PretrainOptions& options, ParseReport& report) {
+  const auto check = [&](const char* flag, const auto& entries, const std::string& name) {
+    if (name.empty() || find_entry(entries, name) != nullptr) return;
+    add(report.problems, flag,
+        str_cat("--", flag, " ", name, " is not in the catalogue of this program"),
+        "it has " + entries_text(entries));
+  };
+  check("model", options.catalogue.models, options.choice.model);
+  check("dataset", options.catalogue.datasets, options.data.dataset);
 }
 
 }  // namespace
@@ -399,6 +407,11 @@ OptionSet pretrain_option_set(PretrainOptions& options) {
   set.add("Data", options.data);
   set.add("Chats", options.sft);
   set.add(megatron_catalogue());
+  options.catalogue.each_list([&](const std::string& flag, auto& entries) {
+    if (flag != "model" && flag != "dataset") set.set_choices(flag, entry_names(entries));
+    for (auto& entry : entries)
+      entry.options.add_to(set, str_cat("With --", flag, " ", entry.name));
+  });
   return set;
 }
 
@@ -414,17 +427,17 @@ std::vector<Rule> pretrain_rules() {
 
 ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world,
                            RanksFrom ranks_from, const Catalogue& catalogue) {
-  ParseResult result;
+  ParseResult result{.options = PretrainOptions(catalogue), .report = {}};
   OptionSet set = pretrain_option_set(result.options);
   ParseReport before;
-  const TakenOptions taken = take_checkpoint_args(args, set, before);
+  const TakenOptions taken = take_checkpoint_args(args, set, catalogue, before);
   result.report = set.parse(args);
   if (result.report.help) return result;
   result.report.problems.insert(result.report.problems.begin(), before.problems.begin(),
                                 before.problems.end());
   if (taken.over_flags) set.load_json(taken.values, result.report);
   set.check(pretrain_rules(), result.report);
-  choose_model(catalogue, result);
+  check_names(result.options, result.report);
   drop_sequence_parallel(result.options.parallel, result.report);
   take_default_tokenizer(set, result.options.data);
   note_idle(set, result.options, result.report);
@@ -461,8 +474,8 @@ std::string PretrainOptions::to_json(int indent) const {
   return json_text(pretrain_option_set(copy).json(), indent);
 }
 
-PretrainOptions PretrainOptions::from_json(const std::string& text) {
-  PretrainOptions options;
+PretrainOptions PretrainOptions::from_json(const std::string& text, const Catalogue& catalogue) {
+  PretrainOptions options(catalogue);
   ParseReport report;
   nlohmann::json values = parse_json(text);
   // Before there was a choice GELU was always exact.
@@ -478,8 +491,8 @@ std::string PretrainOptions::table() const {
   return pretrain_option_set(copy).table();
 }
 
-std::string pretrain_help() {
-  PretrainOptions defaults;
+std::string pretrain_help(const Catalogue& catalogue) {
+  PretrainOptions defaults(catalogue);
   return pretrain_option_set(defaults).help(
       "phalanx pretrain [--config FILE] [flags]",
       "  phalanx pretrain --num-layers 4 --hidden-size 256 --num-attention-heads 4 \\\n"

@@ -287,21 +287,22 @@ void Trainer::iterate() {
   else if (const auto error = session_.try_load_batch(consumed); error && !unread_)
     unread_ = error;
   const int64_t scheduled = state_.scheduled_samples + consumed - state_.consumed_samples;
-  session_.step.run(
-      session_.train_batches,
-      {.iteration = enqueued_ + 1,
-       .update = state_.updates + under_way + 1,
-       .lr = learning_rate(session_.config.optim, lengths_, scheduled),
-       .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
-       .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
-       .loss_scale = scaler_.scale(),
-       .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
-       .stop_vote = unread_ ? kUnreadVote : stop_vote(),
-       .spoiled = unread_ != nullptr,
-       .before_update = [this] {
-         if (saver_) saver_->wait_for_copies();
-         updating_ = true;
-       }});
+  const std::vector<LrSchedule>& lr_schedules = session_.config.catalogue.lr_schedules;
+  session_.step.run(session_.train_batches,
+                    {.iteration = enqueued_ + 1,
+                     .update = state_.updates + under_way + 1,
+                     .lr = learning_rate(session_.config.optim, lengths_, scheduled, lr_schedules),
+                     .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_,
+                                                             scheduled, lr_schedules),
+                     .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
+                     .loss_scale = scaler_.scale(),
+                     .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
+                     .stop_vote = unread_ ? kUnreadVote : stop_vote(),
+                     .spoiled = unread_ != nullptr,
+                     .before_update = [this] {
+                       if (saver_) saver_->wait_for_copies();
+                       updating_ = true;
+                     }});
   updating_ = false;
   ++enqueued_;
   // This rank's documents stand for all ranks': the report is not worth an exchange.
@@ -393,14 +394,16 @@ IterationReport Trainer::make_report() {
       .consumed_samples = state_.consumed_samples,
       .milliseconds = seconds * 1e3,
       .tflops_per_gpu = flops_per_second / 1e12 / session_.mesh.size(),
-      .learning_rate = learning_rate(session_.config.optim, lengths_, state_.scheduled_samples),
+      .learning_rate = learning_rate(session_.config.optim, lengths_, state_.scheduled_samples,
+                                     session_.config.catalogue.lr_schedules),
       .global_batch_size = last_batch_,
       .loss_scale = scaler_.scale(),
       .grad_norm = last_grad_norm_,
       .tokens_per_second = samples_per_second() * double(session_.config.model.seq_length)};
   if (session_.config.optim.decoupled_lr) {
     report.decoupled_learning_rate =
-        decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples);
+        decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples,
+                                session_.config.catalogue.lr_schedules);
   }
   if (peak_flops_) report.mfu = flops_per_second / (*peak_flops_ * session_.mesh.size());
   return report;
