@@ -22,7 +22,7 @@ done
 
 fail() { echo "error: $1"; shift; cat "$@"; exit 1; }
 run=(--model diff --diff-lambda 0.7 --num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16
-     --max-position-embeddings 16 --position-embedding-type rope --vocab-size 64 --micro-batch-size 1
+     --max-position-embeddings 16 --position-embedding-type rope --attention-dropout 0 --vocab-size 64 --micro-batch-size 1
      --global-batch-size 4 --lr 1e-2 --lr-decay-style restarting-cosine --lr-restarts 1 --device cpu
      --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2)
 own=built/own_model/own_model
@@ -39,7 +39,7 @@ train --save whole --save-interval 4 --metrics-file whole.jsonl >whole.txt 2>&1 
 cp -r whole resumed
 rm -rf resumed/iter_0000008
 echo 4 >resumed/latest_checkpointed_iteration.txt
-train --load resumed --save resumed --metrics-file resumed.jsonl \
+train --load resumed --save resumed --save-interval 4 --metrics-file resumed.jsonl \
       --tensor-model-parallel-size 1 >resumed.txt 2>&1 || fail "pretrain after a stop" resumed.txt
 train --load resumed --diff-lambda 0.5 >other.txt 2>&1 && fail "another --diff-lambda was taken on resume" other.txt
 grep -q -- '--diff-lambda: 0.7 in the checkpoint, 0.5 now' other.txt || fail "the difference is not named" other.txt

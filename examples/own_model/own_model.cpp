@@ -7,7 +7,6 @@
 #include "phalanx/cli/commands.h"
 #include "phalanx/ops/add.h"
 #include "phalanx/ops/scale.h"
-#include "phalanx/transformer/mlp.h"
 #include "phalanx/transformer/self_attention.h"
 
 using namespace phx;
@@ -37,7 +36,8 @@ class DiffAttention : public LayerPart {
         out_(config_.num_attention_heads * heads_.d, config_.hidden_size,
              {.bias = false, .init = Init::normal(config_.residual_std())}, layer.ranks.tp,
              post_norm_spec(config_, layer.ranks.tp)) {
-    PHX_CHECK(heads_.key_sharers == 1, "--model diff: TP is at most --num-query-groups");
+    PHX_CHECK(heads_.key_sharers == 1 && config_.attention_dropout == 0,
+              "--model diff needs --attention-dropout 0, and TP of at most --num-query-groups");
     add_child("linear_qkv_1", first_);  // the names in checkpoints
     add_child("linear_qkv_2", second_);
     add_child("linear_proj", out_);
@@ -79,10 +79,8 @@ class DiffAttention : public LayerPart {
 };
 
 std::vector<NamedPart> diff_layer(const LayerContext& layer, const OwnOptions& options) {
-  std::vector<NamedPart> parts;
-  parts.push_back(
-      {"diff_attention", std::make_unique<DiffAttention>(layer, options.get<DiffOptions>())});
-  parts.push_back({"mlp", std::make_unique<Mlp>(layer)});
+  std::vector<NamedPart> parts = decoder_layer(layer);  // "self_attention", "mlp"
+  parts[0] = {"diff_attention", std::make_unique<DiffAttention>(layer, options.get<DiffOptions>())};
   return parts;
 }
 
@@ -99,15 +97,12 @@ class Walks : public SampleSource {
  public:
   Walks(int64_t s, int64_t vocab, int64_t strides, int64_t seed)
       : s_(s), vocab_(vocab), strides_(strides), seed_(seed) {}
-
   void sample(int64_t index, Sample& out) const override {  // a pure function of the index
     const int64_t start = (index * 7919 + seed_) % vocab_, stride = 1 + index % strides_;
-    out.tokens.resize(size_t(s_));
-    out.labels.resize(size_t(s_));
-    for (int64_t i = 0; i < s_; ++i) {
-      out.tokens[size_t(i)] = int32_t((start + i * stride) % vocab_);
-      out.labels[size_t(i)] = int32_t((start + (i + 1) * stride) % vocab_);
-    }
+    out.tokens.clear();
+    for (int64_t i = 0; i <= s_; ++i) out.tokens.push_back(int32_t((start + i * stride) % vocab_));
+    out.labels.assign(out.tokens.begin() + 1, out.tokens.end());
+    out.tokens.pop_back();
   }
   std::string description() const override { return "walks"; }
 
@@ -144,13 +139,9 @@ int main(int argc, char** argv) {
   Catalogue catalogue = standard_catalogue();
   catalogue.models.push_back(decoder_of("diff", "a decoder with differential attention", diff_layer,
                                         OwnOptions::of<DiffOptions>()));
-  catalogue.datasets.push_back({.name = "walks",
-                                .help = "walks through the vocabulary",
-                                .open = open_walks,
-                                .options = OwnOptions::of<WalkOptions>()});
-  catalogue.lr_schedules.push_back({.name = "restarting-cosine",
-                                    .help = "cosines that begin anew",
-                                    .rate = restarting_cosine,
-                                    .options = OwnOptions::of<RestartOptions>()});
+  catalogue.datasets.push_back({"walks", "walks through the vocabulary", open_walks, SampleParts{},
+                                OwnOptions::of<WalkOptions>()});
+  catalogue.lr_schedules.push_back({"restarting-cosine", "cosines that begin anew",
+                                    restarting_cosine, OwnOptions::of<RestartOptions>()});
   return phx::main(argc, argv, catalogue);
 }

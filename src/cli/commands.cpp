@@ -85,7 +85,7 @@ std::span<const Command> commands() {
       {"inspect", "look into token files and checkpoints", plain(run_inspect)},
       {"generate", "sample text from a checkpoint", run_generate},
       {"convert", "import from, export to, and compare with Hugging Face folders",
-       plain(run_convert)},
+       run_convert},
       {"template", "show chats as a chat template writes them, and what of them is learned",
        plain(run_template)},
       {"flags", "print the page that lists every flag (docs/flags.md)", plain(run_flags)},

@@ -129,7 +129,7 @@ int run_import_megatron(std::span<const std::string> args) {
   return kExitDone;
 }
 
-int run_export_torch_dist(std::span<const std::string> args) {
+int run_export_torch_dist(std::span<const std::string> args, const Catalogue& catalogue) {
   ExportOptions options;
   OptionSet set;
   set.add("Export", options);
@@ -150,7 +150,8 @@ int run_export_torch_dist(std::span<const std::string> args) {
   const CheckpointInfo& info = checkpoint->manifest().info;
   PHX_CHECK(!options.optimizer || info.contains("state"), checkpoint->path().string(),
             " holds weights of no run, without optimizer state\n  hint: leave out --optimizer");
-  const PretrainOptions trained = PretrainOptions::from_json(checkpoint->info("options"));
+  const PretrainOptions trained =
+      PretrainOptions::from_json(checkpoint->info("options"), catalogue);
   PHX_CHECK(!options.optimizer || trained.optim.optimizer == "adam", checkpoint->path().string(),
             " was trained with --optimizer ", trained.optim.optimizer,
             ", whose state is not written for Megatron\n  hint: leave out --optimizer");

@@ -60,14 +60,16 @@ TEST(OwnOptions, AskingForOptionsThatWereNotDeclaredIsAnError) {
   EXPECT_TRUE(OwnOptions().empty());
 }
 
+struct RuleConfig {
+  std::string rule = "adam";
+  template <class Field>
+  void each(Field&& field) {
+    field("rule", rule, "which", Refuses{{{"lion", "not here"}, {"muon", "not here"}}});
+  }
+};
+
 TEST(OptionSet, ChoicesOfACatalogueAreCheckedAndNoLongerRefused) {
-  struct Config {
-    std::string rule = "adam";
-    template <class Field>
-    void each(Field&& field) {
-      field("rule", rule, "which", Refuses{{{"lion", "not here"}, {"muon", "not here"}}});
-    }
-  } config;
+  RuleConfig config;
   OptionSet set;
   set.add("Run", config);
   set.set_choices("rule", {"adam", "lion"});
