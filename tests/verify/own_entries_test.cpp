@@ -2,6 +2,8 @@
 // on every layout as on one rank.
 #include <gtest/gtest.h>
 
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/elementwise.h"
 #include "phalanx/verify/layout_run.h"
 #include "phalanx/verify/parity.h"
 #include "train/tiny_run.h"
@@ -45,7 +47,7 @@ Dataset counting() {
                 const auto source = std::make_shared<Counting>(
                     call.request.sample.seq_length,
                     std::min(call.vocab_size, options.get<CountingOptions>().most));
-                return DatasetsBySplit{source, nullptr, nullptr};
+                return DatasetsBySplit{source, source, nullptr};
               },
           .options = OwnOptions::of<CountingOptions>()};
 }
@@ -146,7 +148,8 @@ TEST(OwnEntries, TheDatasetIsTheOneThatWasChosen) {
   sources.train->sample(48, sample);
   EXPECT_EQ(sample.tokens[0], 48);
   EXPECT_EQ(sample.labels[1], 0) << "--count-to is 50";
-  EXPECT_EQ(sources.valid, nullptr);
+  EXPECT_NE(sources.valid, nullptr);
+  EXPECT_EQ(sources.test, nullptr);
   config.data.dataset = "other";
   EXPECT_THROW(Sources{config}, Error);
 }
