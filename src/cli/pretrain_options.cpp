@@ -234,6 +234,15 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
       }
     }
   }
+  const auto idle_with = [&](const char* rule, std::initializer_list<const char*> names) {
+    if (values.optim.optimizer != rule) return;
+    for (const char* name : names)
+      if (options.at(name).given)
+        report.implied.emplace_back(str_cat("--", name),
+                                    str_cat("--optimizer ", rule, " does not have it"));
+  };
+  idle_with("adam", {"sgd-momentum"});
+  idle_with("sgd", {"adam-beta1", "adam-beta2", "adam-eps"});
 }
 
 // What the options of the model come from beside the flags.
