@@ -30,12 +30,12 @@ endif()
 add_library(phx_cuda INTERFACE)
 # Only rooms with GPU code and the tests read this: the objects of the others are the same in every preset,
 # and ccache has them.
-target_compile_definitions(phx_cuda INTERFACE PHX_HAVE_CUDA)
+target_compile_definitions(phx_cuda INTERFACE $<BUILD_INTERFACE:PHX_HAVE_CUDA>)
 string(REPLACE ";" " " archs_text "${PHX_CUDA_ARCHS}")
 set_source_files_properties("${PROJECT_SOURCE_DIR}/src/core/cuda/device_code.cu" PROPERTIES
   COMPILE_DEFINITIONS "PHX_CUDA_ARCHS_TEXT=\"${archs_text}\"")
-target_include_directories(phx_cuda SYSTEM INTERFACE
-  ${CUDAToolkit_INCLUDE_DIRS} ${PHX_CUDNN_INCLUDE} ${PHX_CUDNN_FRONTEND_INCLUDE})
+foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS PHX_CUDNN_INCLUDE PHX_CUDNN_FRONTEND_INCLUDE)
+  target_include_directories(phx_cuda SYSTEM INTERFACE "$<BUILD_INTERFACE:${folder}>")
+endforeach()
 target_link_libraries(phx_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
-target_compile_options(phx_cuda INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall>)
+target_compile_options(phx_cuda INTERFACE $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall>>)

@@ -46,6 +46,18 @@ void OptionSet::add(std::span<const CatalogueEntry> catalogue) {
   }
 }
 
+void OptionSet::set_choices(const std::string& name, std::vector<std::string> choices) {
+  const auto found = spellings_.find(name);
+  PHX_ASSERT(found != spellings_.end() && found->second.option >= 0, "no option is called --",
+             name);
+  Option& option = options_[static_cast<size_t>(found->second.option)];
+  std::erase_if(option.refused, [&](const auto& refused) {
+    return std::ranges::find(choices, refused.first) != choices.end();
+  });
+  option.type = "choice";
+  option.choices = std::move(choices);
+}
+
 const Option* OptionSet::find(const std::string& spelling) const {
   const auto found = spellings_.find(spelling);
   if (found == spellings_.end() || found->second.option < 0) return nullptr;

@@ -70,6 +70,9 @@ class OptionSet {
   }
   void add(Option option);
   void add(std::span<const CatalogueEntry> catalogue);
+  // The values that the text option `name` may have, where only the program knows them: names of a
+  // catalogue's entries. One of them is no longer refused.
+  void set_choices(const std::string& name, std::vector<std::string> choices);
 
   // Reads a config file first (--config FILE or --yaml-cfg FILE), then the flags, which win. As
   // with argparse the last of a repeated flag counts, abbreviations are not taken, and a token such

@@ -7,6 +7,7 @@
 
 #include "phalanx/base/distance.h"
 #include "phalanx/base/error.h"
+#include "phalanx/checkpoint/read_tensors.h"
 
 namespace phx {
 
@@ -30,13 +31,6 @@ void for_elements(DType dtype, std::span<const std::byte> bytes, F&& f) {
   });
 }
 
-std::vector<double> values(DType dtype, std::span<const std::byte> bytes) {
-  std::vector<double> result;
-  result.reserve(bytes.size() / size_t(size_of(dtype)));
-  for_elements(dtype, bytes, [&](double value) { result.push_back(value); });
-  return result;
-}
-
 // Nothing if the two are equal.
 TensorDifference difference(const TensorSource& a, const TensorSource& b, const std::string& name,
                             const TensorInfo& info) {
@@ -51,7 +45,7 @@ TensorDifference difference(const TensorSource& a, const TensorSource& b, const 
     all += slab.numel();
     if (left == right) return;
     const size_t size = size_t(size_of(info.dtype));
-    const auto x = values(info.dtype, left), y = values(info.dtype, right);
+    const auto x = values_of(info.dtype, left), y = values_of(info.dtype, right);
     for (size_t i = 0; i < x.size(); ++i) {
       if (std::memcmp(left.data() + i * size, right.data() + i * size, size) == 0) continue;
       ++different;

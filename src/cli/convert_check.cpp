@@ -84,13 +84,13 @@ Side open_side(const CheckOptions& options) {
   return {"Megatron", run.model, megatron.weights};
 }
 
-Side open_native_side(const CheckOptions& options) {
+Side open_native_side(const CheckOptions& options, const Catalogue& catalogue) {
   const auto iteration = options.step ? options.step : latest_checkpoint(options.native);
   PHX_CHECK(iteration.has_value(), "--native ", options.native,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   const auto checkpoint =
       std::make_shared<NativeCheckpoint>(find_checkpoint(options.native, *iteration));
-  return {"native", PretrainOptions::from_json(checkpoint->info("options")).model,
+  return {"native", PretrainOptions::from_json(checkpoint->info("options"), catalogue).model,
           std::make_shared<RenamedSource>(checkpoint, [](const std::string& name) {
             return name.starts_with("optimizer.") ? std::nullopt : std::optional(name);
           })};
@@ -245,7 +245,7 @@ void check_usage(const CheckOptions& options) {
 
 }  // namespace
 
-int run_check(std::span<const std::string> args) {
+int run_check(std::span<const std::string> args, const Catalogue& catalogue) {
   CheckOptions options;
   OptionSet set;
   set.add("Check", options);
@@ -260,7 +260,7 @@ int run_check(std::span<const std::string> args) {
 
   std::optional<Side> theirs, native;
   if (!options.hf.empty() || !options.megatron.empty()) theirs = open_side(options);
-  if (!options.native.empty()) native = open_native_side(options);
+  if (!options.native.empty()) native = open_native_side(options, catalogue);
   bool good = true, same_function = true;
   if (theirs && native) {
     same_function = check_config(*theirs, native->model);

@@ -5,8 +5,10 @@
 #include <span>
 #include <string>
 
+#include "phalanx/train/catalogue.h"
+
 namespace phx {
 
-int run_check(std::span<const std::string> args);
+int run_check(std::span<const std::string> args, const Catalogue& catalogue);
 
 }  // namespace phx

@@ -137,7 +137,7 @@ std::optional<Path> tokenizer_folder(const DataConfig& data) {
   return std::nullopt;
 }
 
-int run_export(std::span<const std::string> args) {
+int run_export(std::span<const std::string> args, const Catalogue& catalogue) {
   ExportOptions options;
   OptionSet set;
   set.add("Export", options);
@@ -158,7 +158,8 @@ int run_export(std::span<const std::string> args) {
   if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
   const auto checkpoint = open_native(options.native, options.step);
-  const PretrainOptions trained = PretrainOptions::from_json(checkpoint->info("options"));
+  const PretrainOptions trained =
+      PretrainOptions::from_json(checkpoint->info("options"), catalogue);
   HfExport what{.model = trained.model,
                 .family = options.family.empty() ? nullptr : find_family(options.family),
                 .companions = {},
@@ -178,7 +179,7 @@ int run_export(std::span<const std::string> args) {
 
 }  // namespace
 
-int run_convert(std::span<const std::string> args) {
+int run_convert(std::span<const std::string> args, const Catalogue& catalogue) {
   const char* usage =
       "usage: phalanx convert import|export|check [flags]\n\n"
       "  import   a Hugging Face folder (--hf) or a checkpoint of Megatron's (--megatron) becomes "
@@ -201,10 +202,11 @@ int run_convert(std::span<const std::string> args) {
     });
   };
   if (what == "import" && has("--megatron")) return run_import_megatron(args.subspan(1));
-  if (what == "export" && has("--torch-dist")) return run_export_torch_dist(args.subspan(1));
+  if (what == "export" && has("--torch-dist"))
+    return run_export_torch_dist(args.subspan(1), catalogue);
   if (what == "import") return run_import(args.subspan(1));
-  if (what == "export") return run_export(args.subspan(1));
-  if (what == "check") return run_check(args.subspan(1));
+  if (what == "export") return run_export(args.subspan(1), catalogue);
+  if (what == "check") return run_check(args.subspan(1), catalogue);
   if (what == "--help" || what == "-h") {
     std::cout << usage;
     return kExitDone;

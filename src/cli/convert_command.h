@@ -4,8 +4,11 @@
 #include <span>
 #include <string>
 
+#include "phalanx/train/catalogue.h"
+
 namespace phx {
 
-int run_convert(std::span<const std::string> args);
+int run_convert(std::span<const std::string> args,
+                const Catalogue& catalogue = standard_catalogue());
 
 }  // namespace phx

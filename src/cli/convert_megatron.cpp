@@ -129,7 +129,7 @@ int run_import_megatron(std::span<const std::string> args) {
   return kExitDone;
 }
 
-int run_export_torch_dist(std::span<const std::string> args) {
+int run_export_torch_dist(std::span<const std::string> args, const Catalogue& catalogue) {
   ExportOptions options;
   OptionSet set;
   set.add("Export", options);
@@ -150,7 +150,12 @@ int run_export_torch_dist(std::span<const std::string> args) {
   const CheckpointInfo& info = checkpoint->manifest().info;
   PHX_CHECK(!options.optimizer || info.contains("state"), checkpoint->path().string(),
             " holds weights of no run, without optimizer state\n  hint: leave out --optimizer");
-  const TransformerConfig model = PretrainOptions::from_json(checkpoint->info("options")).model;
+  const PretrainOptions trained =
+      PretrainOptions::from_json(checkpoint->info("options"), catalogue);
+  PHX_CHECK(!options.optimizer || trained.optim.optimizer == "adam", checkpoint->path().string(),
+            " was trained with --optimizer ", trained.optim.optimizer,
+            ", whose state is not written for Megatron\n  hint: leave out --optimizer");
+  const TransformerConfig& model = trained.model;
   const int64_t rows =
       options.padded_vocab_size.value_or(model.padded_vocab_size.value_or(model.padded_vocab()));
   const auto embedding = checkpoint->tensors().find("embedding.word_embeddings.weight");

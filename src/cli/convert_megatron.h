@@ -5,9 +5,11 @@
 #include <span>
 #include <string>
 
+#include "phalanx/train/catalogue.h"
+
 namespace phx {
 
 int run_import_megatron(std::span<const std::string> args);
-int run_export_torch_dist(std::span<const std::string> args);
+int run_export_torch_dist(std::span<const std::string> args, const Catalogue& catalogue);
 
 }  // namespace phx

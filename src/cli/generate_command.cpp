@@ -60,9 +60,9 @@ struct GenerateOptions {
 
 // The model of a checkpoint, with its weights, for `length` positions.
 struct LoadedModel {
-  LoadedModel(const ModelFamily& family, const TensorSource& source, const PretrainOptions& options,
-              Device device, int64_t length)
-      : model(family(options.model)),
+  LoadedModel(const TensorSource& source, const PretrainOptions& options, Device device,
+              int64_t length)
+      : model(options.family()(options.model)),
         store(*model, device,
               {.dtype = model_dtype(options.train.precision()),
                .gradients = false,
@@ -180,7 +180,7 @@ int run_generate(std::span<const std::string> args, const Catalogue& catalogue) 
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
   prepare_process({});
-  const OpenedModel opened = open_model(options.load, options.step);
+  const OpenedModel opened = open_model(options.load, options.step, catalogue);
   const PretrainOptions& trained = opened.options;
   const std::unique_ptr<const Tokenizer> tokenizer = tokenizer_of(trained, options);
   const std::string type = tokenizer_config(trained, options.data).tokenizer_type;
@@ -192,8 +192,7 @@ int run_generate(std::span<const std::string> args, const Catalogue& catalogue) 
   run.threads = options.threads;
   run.device = options.device;
   Runtime runtime(runtime_options(run));
-  LoadedModel loaded(catalogue.model(trained.choice.model), *opened.tensors, trained,
-                     runtime.device(), length);
+  LoadedModel loaded(*opened.tensors, trained, runtime.device(), length);
   PHX_CHECK(loaded.model->generator() != nullptr, "--model ", trained.choice.model,
             " cannot continue a text");
   print_text(options, loaded, *tokenizer, prompt);

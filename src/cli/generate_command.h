@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "phalanx/models/catalogue.h"
+#include "phalanx/train/catalogue.h"
 
 namespace phx {
 

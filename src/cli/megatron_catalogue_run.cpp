@@ -95,7 +95,7 @@ std::span<const CatalogueGroup> run_catalogue() {
        .switches = "muon-nesterov muon-no-split-qkv muon-use-syrk qk-clip",
        .values = "muon-momentum muon-num-ns-steps muon-scale-mode muon-extra-scale-factor "
                  "muon-coefficient-type muon-fp32-matmul-prec muon-tp-mode "
-                 "muon-scalar-optimizer sgd-momentum=0.9 lion-beta1 lion-beta2 qk-clip-alpha "
+                 "muon-scalar-optimizer lion-beta1 lion-beta2 qk-clip-alpha "
                  "qk-clip-threshold"},
       {.kind = kRefused,
        .reason = "activations go to host memory by whole layers in this build",

@@ -23,7 +23,8 @@ PretrainOptions options_of(const HfModel& hf, const Path& tokenizer) {
   return options;
 }
 
-OpenedModel open_model(const std::string& folder, std::optional<int64_t> step) {
+OpenedModel open_model(const std::string& folder, std::optional<int64_t> step,
+                       const Catalogue& catalogue) {
   if (is_hf_folder(folder)) {
     PHX_CHECK(!step, "--ckpt-step ", *step, ": ", folder,
               " is a Hugging Face folder, which has no iterations");
@@ -38,7 +39,8 @@ OpenedModel open_model(const std::string& folder, std::optional<int64_t> step) {
   PHX_CHECK(iteration.has_value(), "--load ", folder,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   auto checkpoint = std::make_shared<NativeCheckpoint>(find_checkpoint(folder, *iteration));
-  OpenedModel opened{PretrainOptions::from_json(checkpoint->info("options")), checkpoint};
+  OpenedModel opened{PretrainOptions::from_json(checkpoint->info("options"), catalogue),
+                     checkpoint};
   // What import kept lies beside the checkpoints, also where they were moved.
   const Path tokenizer = opened.options.data.tokenizer_model;
   if (tokenizer.filename() == kept_companions("").filename() &&

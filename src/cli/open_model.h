@@ -18,7 +18,8 @@ struct OpenedModel {
 };
 
 // `step`: the iteration, of native checkpoints; none: the newest.
-OpenedModel open_model(const std::string& folder, std::optional<int64_t> step);
+OpenedModel open_model(const std::string& folder, std::optional<int64_t> step,
+                       const Catalogue& catalogue = standard_catalogue());
 
 // The options of a run of this model, as far as the folder tells them; `tokenizer`: where its files
 // are.

@@ -27,7 +27,7 @@ void check_taken_tokenizer(std::span<const std::string> args, const PretrainOpti
   if (!options.train.use_checkpoint_args || options.data.mock_data) return;
   const bool opens = options.data.token_file.empty() || !options.model.vocab_size;
   if (!opens) return;
-  PretrainOptions given;
+  PretrainOptions given(options.catalogue);
   pretrain_option_set(given).parse(args);
   check_kept_tokenizer(options.train.load, options.data, given.data);
 }
@@ -38,7 +38,7 @@ enum class Ranks { threads, processes };
 // What needs no run: the exit code after it was printed.
 std::optional<int> answer(const ParseResult& result, Ranks ranks) {
   if (result.report.help) {
-    std::cout << pretrain_help();
+    std::cout << pretrain_help(result.options.catalogue);
     return kExitDone;
   }
   const bool check_only = result.options.train.check_args;

@@ -12,8 +12,6 @@
 #include "phalanx/train/layout.h"
 #include "phalanx/train/load_session.h"
 #include "phalanx/train/older_checkpoints.h"
-#include "phalanx/train/train_fields.h"
-#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 namespace {
@@ -60,6 +58,15 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
       }
     }
   }
+  const auto idle_with = [&](const char* rule, std::initializer_list<const char*> names) {
+    if (values.optim.optimizer != rule) return;
+    for (const char* name : names)
+      if (options.at(name).given)
+        report.implied.emplace_back(str_cat("--", name),
+                                    str_cat("--optimizer ", rule, " does not have it"));
+  };
+  idle_with("adam", {"sgd-momentum"});
+  idle_with("sgd", {"adam-beta1", "adam-beta2", "adam-eps"});
 }
 
 // What the options of the model come from beside the flags.
@@ -73,8 +80,8 @@ struct TakenOptions {
 // tokenizer, for the flags to win over. Only where --load and the checkpoint can be read; the run
 // says what is wrong otherwise.
 TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& set,
-                                  ParseReport& report) {
-  PretrainOptions given;
+                                  const Catalogue& catalogue, ParseReport& report) {
+  PretrainOptions given(catalogue);
   pretrain_option_set(given).parse(args);
   TakenOptions taken;
   for (const std::string& folder : {given.train.load, given.train.pretrained_checkpoint})
@@ -94,7 +101,12 @@ TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& 
   }
   PretrainOptions names;
   OptionSet model;
+  model.add("Model", names.choice);
   model.add("Model", names.model);
+  OwnOptions own;
+  if (const auto* entry = find_entry(catalogue.models, kept.value("model", names.choice.model)))
+    own = entry->options;
+  own.add_to(model, "Model");
   nlohmann::json& values = taken.values;
   const nlohmann::json fields = model.json();
   for (const auto& [key, unused] : fields.items())
@@ -186,8 +198,9 @@ void add_layout_problems(const OptionSet& set, int64_t world, ParseResult& resul
     return !option.failed && (option.given || !option.required);
   };
   const PretrainOptions& options = result.options;
-  for (Problem& problem :
-       layout_problems({options.model, options.parallel, options.train}, world, known))
+  for (Problem& problem : layout_problems(
+           {options.model, options.parallel, options.train, options.catalogue.pipeline_schedules},
+           world, known))
     if (!told(&Problem::text, problem.text)) problems.push_back(std::move(problem));
 }
 
@@ -202,15 +215,17 @@ void check_profile_ranks(const OptionSet& set, const TrainConfig& train, int64_t
           str_cat("0 to ", world - 1, " are possible"));
 }
 
-void choose_model(const Catalogue& catalogue, ParseResult& result) {
-  const std::string& name = result.options.choice.model;
-  if (const ModelFamily* family = catalogue.find(name)) {
-    result.options.family = *family;
-  } else {
-    add(result.report.problems, "model",
-        str_cat("--model ", name, " is not in the catalogue of this program"),
-        "it has " + catalogue.names());
-  }
+// Names that the catalogue does not have. Those of the other lists are the flags' only choices; of
+// these two a program may have none, or the names are worth a sentence.
+void check_names(const PretrainOptions& options, ParseReport& report) {
+  const auto check = [&](const char* flag, const auto& entries, const std::string& name) {
+    if (name.empty() || find_entry(entries, name) != nullptr) return;
+    add(report.problems, flag,
+        str_cat("--", flag, " ", name, " is not in the catalogue of this program"),
+        "it has " + entries_text(entries));
+  };
+  check("model", options.catalogue.models, options.choice.model);
+  check("dataset", options.catalogue.datasets, options.data.dataset);
 }
 
 }  // namespace
@@ -225,22 +240,27 @@ OptionSet pretrain_option_set(PretrainOptions& options) {
   set.add("Data", options.data);
   set.add("Chats", options.sft);
   set.add(megatron_catalogue());
+  options.catalogue.each_list([&](const std::string& flag, auto& entries) {
+    if (flag != "model" && flag != "dataset") set.set_choices(flag, entry_names(entries));
+    for (auto& entry : entries)
+      entry.options.add_to(set, str_cat("With --", flag, " ", entry.name));
+  });
   return set;
 }
 
 ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int64_t> world,
                            RanksFrom ranks_from, const Catalogue& catalogue) {
-  ParseResult result;
+  ParseResult result{.options = PretrainOptions(catalogue), .report = {}};
   OptionSet set = pretrain_option_set(result.options);
   ParseReport before;
-  const TakenOptions taken = take_checkpoint_args(args, set, before);
+  const TakenOptions taken = take_checkpoint_args(args, set, catalogue, before);
   result.report = set.parse(args);
   if (result.report.help) return result;
   result.report.problems.insert(result.report.problems.begin(), before.problems.begin(),
                                 before.problems.end());
   if (taken.over_flags) set.load_json(taken.values, result.report);
   set.check(pretrain_rules(), result.report);
-  choose_model(catalogue, result);
+  check_names(result.options, result.report);
   drop_sequence_parallel(result.options.parallel, result.report);
   take_default_tokenizer(set, result.options.data);
   note_idle(set, result.options, result.report);
@@ -277,8 +297,8 @@ std::string PretrainOptions::to_json(int indent) const {
   return json_text(pretrain_option_set(copy).json(), indent);
 }
 
-PretrainOptions PretrainOptions::from_json(const std::string& text) {
-  PretrainOptions options;
+PretrainOptions PretrainOptions::from_json(const std::string& text, const Catalogue& catalogue) {
+  PretrainOptions options(catalogue);
   ParseReport report;
   nlohmann::json values = parse_json(text);
   migrate_options(values);
@@ -293,8 +313,8 @@ std::string PretrainOptions::table() const {
   return pretrain_option_set(copy).table();
 }
 
-std::string pretrain_help() {
-  PretrainOptions defaults;
+std::string pretrain_help(const Catalogue& catalogue) {
+  PretrainOptions defaults(catalogue);
   return pretrain_option_set(defaults).help(
       "phalanx pretrain [--config FILE] [flags]",
       "  phalanx pretrain --num-layers 4 --hidden-size 256 --num-attention-heads 4 \\\n"

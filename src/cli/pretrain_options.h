@@ -9,17 +9,24 @@
 #include "phalanx/base/options.h"
 #include "phalanx/data/chat/sft_config.h"
 #include "phalanx/data/data_config.h"
-#include "phalanx/models/catalogue.h"
 #include "phalanx/optim/optimizer_config.h"
 #include "phalanx/parallel/parallel_config.h"
+#include "phalanx/train/catalogue.h"
 #include "phalanx/train/train_config.h"
 #include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 
 struct PretrainOptions {
+  PretrainOptions() = default;
+  explicit PretrainOptions(Catalogue entries) : catalogue(std::move(entries)) {}
+
+  const ModelFamily& family() const { return catalogue.model(choice.model); }
+
   ModelChoice choice;
-  ModelFamily family = default_model();  // that the choice means; not kept beside a run
+  // What the names in the configs mean. Of it the values of the entries' own options are kept
+  // beside a run.
+  Catalogue catalogue = standard_catalogue();
   TransformerConfig model;
   ParallelConfig parallel;
   TrainConfig train;
@@ -28,9 +35,11 @@ struct PretrainOptions {
   SftConfig sft;
 
   // What the JSON copy kept beside a run or in a checkpoint holds: {"hidden_size": 4096, ..}.
-  std::string to_json(int indent = -1) const;                 // -1: in one line
-  static PretrainOptions from_json(const std::string& text);  // throws on what it cannot place
-  std::string table() const;                                  // alphabetical, with dots
+  std::string to_json(int indent = -1) const;  // -1: in one line
+  // Throws on what it cannot place.
+  static PretrainOptions from_json(const std::string& text,
+                                   const Catalogue& catalogue = standard_catalogue());
+  std::string table() const;  // alphabetical, with dots
 };
 
 struct ParseResult {
@@ -48,12 +57,13 @@ ParseResult parse_pretrain(std::span<const std::string> args,
                            RanksFrom ranks_from = RanksFrom::launcher,
                            const Catalogue& catalogue = standard_catalogue());
 
-// The registry over the given configs, Megatron's catalogue included; `options` must outlive it.
+// The registry over the given configs and the options of the catalogue's entries, Megatron's other
+// flags included; `options` must outlive it.
 OptionSet pretrain_option_set(PretrainOptions& options);
 // Every rule between fields: those of the rooms and those across them.
 std::vector<Rule> pretrain_rules();
 
-std::string pretrain_help();
+std::string pretrain_help(const Catalogue& catalogue = standard_catalogue());
 std::string flags_markdown();  // the text of docs/flags.md
 
 }  // namespace phx

@@ -95,7 +95,7 @@ void check_vocabulary(const OptionSet& options, Problems& problems) {
 }
 
 void check_source(const OptionSet& options, Problems& problems) {
-  for (const char* name : {"mock-data", "token-file", "data-path", "data-args-path",
+  for (const char* name : {"mock-data", "dataset", "token-file", "data-path", "data-args-path",
                            "train-data-path", "per-split-data-args-path"}) {
     if (options.active(name)) return;
   }

@@ -45,7 +45,7 @@ namespace {
 // Nothing is trained, so nothing is read, evaluated, logged, saved or waited for.
 constexpr const char* kOfRuns =
     "data-path train-data-path valid-data-path test-data-path data-args-path "
-    "per-split-data-args-path token-file split data-cache-path mid-level-dataset-surplus "
+    "per-split-data-args-path token-file dataset split data-cache-path mid-level-dataset-surplus "
     "dataloader-type data-sharding exit-interval exit-duration-in-mins eval-iters eval-interval "
     "skip-train log-interval tensorboard-dir tensorboard-log-interval metrics-file check-args "
     "profile profile-step-start profile-step-end profile-ranks profile-dir nvtx-ranges save "
@@ -66,7 +66,7 @@ constexpr const char* kOfNumbers =
     "lr min-lr decoupled-lr decoupled-min-lr lr-decay-style lr-decay-iters lr-decay-samples "
     "lr-warmup-iters lr-warmup-samples lr-warmup-fraction lr-warmup-init lr-wsd-decay-style "
     "lr-wsd-decay-iters lr-wsd-decay-samples weight-decay start-weight-decay end-weight-decay "
-    "weight-decay-incr-style clip-grad adam-beta1 adam-beta2 adam-eps loss-scale "
+    "weight-decay-incr-style clip-grad adam-beta1 adam-beta2 adam-eps sgd-momentum loss-scale "
     "initial-loss-scale min-loss-scale loss-scale-window hysteresis train-iters train-samples seed "
     "init-method-std gemm-table";
 
@@ -91,8 +91,9 @@ const char* name_of(Command command) {
 }  // namespace
 
 std::string meaningless_flags(Command command, std::span<const std::string> args,
-                              const ParseReport& report, bool world_is_given) {
-  PretrainOptions given;
+                              const ParseReport& report, bool world_is_given,
+                              const Catalogue& catalogue) {
+  PretrainOptions given(catalogue);
   OptionSet set = pretrain_option_set(given);
   set.parse(args);
   std::vector<std::string> flags;

@@ -32,6 +32,7 @@ enum class Command { plan, verify, verify_resume, tune };
 // `args`). One line; empty when there are none. `world_is_given`: the command's own flag says how
 // many ranks there are.
 std::string meaningless_flags(Command command, std::span<const std::string> args,
-                              const ParseReport& report, bool world_is_given);
+                              const ParseReport& report, bool world_is_given,
+                              const Catalogue& catalogue = standard_catalogue());
 
 }  // namespace phx

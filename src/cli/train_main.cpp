@@ -58,7 +58,8 @@ PretrainOptions options_to_keep(PretrainOptions options) {
 }  // namespace
 
 RunConfig run_config(const PretrainOptions& options) {
-  return {.family = options.family,
+  return {.catalogue = options.catalogue,
+          .family = options.family(),
           .model = options.model,
           .parallel = options.parallel,
           .optim = options.optim,
@@ -123,14 +124,17 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
 
 namespace {
 
-// What all ranks hold at the least: weights and gradients of every copy of the model, and AdamW's
-// two moments, once if they are sharded.
+// What all ranks hold at the least: weights and gradients of every copy of the model, and the
+// optimizer's states, once if they are sharded.
 int64_t least_bytes(const PretrainOptions& options, int world) {
-  const auto parameters = double(num_parameters(options.family, options.model));
+  const auto parameters = double(num_parameters(options.family(), options.model));
   const auto copies = double(std::max<int64_t>(1, world / model_ranks(options.parallel)));
   const auto weight = double(size_of(model_dtype(options.train.precision())));
   const double sharded = options.parallel.use_distributed_optimizer ? 1 : copies;
-  return int64_t(std::min(parameters * (copies * 2 * weight + sharded * 2 * 4), 9e18));
+  const UpdateRule& rule =
+      entry_of(options.catalogue.optimizers, options.optim.optimizer, "--optimizer");
+  const auto states = double(rule.states(options.optim, DType::f32).size());
+  return int64_t(std::min(parameters * (copies * 2 * weight + sharded * states * 4), 9e18));
 }
 
 }  // namespace

@@ -72,7 +72,8 @@ int run_tune(std::span<const std::string> args, const Catalogue& catalogue) {
     throw UsageError("there is nothing to tune on a CPU\n  hint: tune where the GPU is");
   device.gemm_table = "none";
   Runtime runtime(device);
-  std::cout << meaningless_flags(Command::tune, split.pretrain, run.report, /*world_is_given=*/true)
+  std::cout << meaningless_flags(Command::tune, split.pretrain, run.report, /*world_is_given=*/true,
+                                 catalogue)
             << "device: " << runtime.description() << std::endl;
   compute_once(run.options, runtime);
   const Path table =

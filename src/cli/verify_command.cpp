@@ -126,7 +126,8 @@ int run_verify(std::span<const std::string> args, const Catalogue& catalogue) {
   }
 
   const PretrainOptions& given = parsed.options;
-  const RunConfig config{.family = given.family,
+  const RunConfig config{.catalogue = given.catalogue,
+                         .family = given.family(),
                          .model = given.model,
                          .parallel = given.parallel,
                          .optim = given.optim,
@@ -138,7 +139,7 @@ int run_verify(std::span<const std::string> args, const Catalogue& catalogue) {
       options.resume ? shrink_for_resume(config, parsed.world) : shrink(config, parsed.world);
   const Command command = options.resume ? Command::verify_resume : Command::verify;
   std::cout << meaningless_flags(command, split.pretrain, parsed.report,
-                                 options.world_size.has_value());
+                                 options.world_size.has_value(), catalogue);
   std::cout << "layout: " << mesh_text(config.parallel, parsed.world) << "\n"
             << "shrunk: " << joined(small.changes) << "\n"
             << "proof:  " << mesh_text(small.config.parallel, small.world)

@@ -7,7 +7,7 @@
 #include "phalanx/base/distance.h"
 #include "phalanx/base/error.h"
 #include "phalanx/checkpoint/loader.h"
-#include "phalanx/models/catalogue.h"
+#include "phalanx/models/model_family.h"
 
 namespace phx {
 

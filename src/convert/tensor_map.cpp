@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "phalanx/base/error.h"
-#include "phalanx/models/catalogue.h"
+#include "phalanx/models/model_family.h"
 
 namespace phx {
 namespace {

@@ -77,8 +77,10 @@ std::vector<Rule> data_rules() {
   const char* own = "data has shares of one blend, or its own blends";
   const char* apart = "it tells documents apart by itself, and begins positions anew";
   return {
-      at_most_one({"mock-data", "token-file", "data-path", "data-args-path"}, why),
-      at_most_one({"mock-data", "token-file", "train-data-path", "per-split-data-args-path"}, why),
+      at_most_one({"mock-data", "dataset", "token-file", "data-path", "data-args-path"}, why),
+      at_most_one(
+          {"mock-data", "dataset", "token-file", "train-data-path", "per-split-data-args-path"},
+          why),
       excludes("data-args-path", "train-data-path", own),
       excludes("data-args-path", "per-split-data-args-path", own),
       excludes("data-path", "per-split-data-args-path", own),

@@ -17,6 +17,7 @@ struct Rule;
 
 struct DataConfig : TokenizerConfig {
   bool mock_data = false;
+  std::string dataset;  // a name of the catalogue (data/dataset.h)
   std::string token_file;
   std::vector<std::string> data_path;
   std::vector<std::string> train_data_path;
@@ -40,6 +41,8 @@ struct DataConfig : TokenizerConfig {
   template <class Field>
   void each(Field&& field) {
     field("mock-data", mock_data, "train on made-up tokens");
+    field("dataset", dataset, "train on a dataset of the program's catalogue", Own{},
+          DefaultIs{"none: the data flags say what is trained on"});
     field("token-file", token_file, "raw token ids, in a file called .u16 or .i32", Own{});
     field("data-path", data_path,
           "token files without extension, each after its weight if several");

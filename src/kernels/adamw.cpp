@@ -1,5 +1,7 @@
 #include "phalanx/kernels/adamw.h"
 
+#include "phalanx/kernels/masters.h"
+
 namespace phx::kernels {
 
 void adamw(const Tensor& grad, const Tensor& scalars, const AdamWOptions& options,
@@ -20,17 +22,8 @@ void adamw(const Tensor& grad, const Tensor& scalars, const AdamWOptions& option
             "adamw: a weight of ", weight.dtype(), " has moments of ", acc,
             acc == DType::f32 ? " or bf16" : "", " and a gradient no wider than ", acc,
             "; they are ", m.dtype(), ", ", v.dtype(), " and ", grad.dtype());
-  const bool own = !master.defined() && weight.dtype() == acc;
-  const bool separate =
-      master.defined() && master.dtype() == DType::f32 && size_of(weight.dtype()) == 2;
-  const bool split =
-      master.defined() && master.dtype() == DType::u16 && weight.dtype() == DType::bf16;
-  PHX_CHECK(own || separate || split, "adamw: a weight of ", weight.dtype(), " with ",
-            master.defined() ? str_cat("a master of ", master.dtype()) : "no master",
-            "; it is f32 or f64 with none, bf16 or f16 with f32, or bf16 with u16");
-  PHX_CHECK(scalars.shape() == Shape({kNumSlots}) && scalars.dtype() == DType::f64,
-            "adamw: the step's scalars should be [", kNumSlots, "] of f64, but they are ",
-            scalars.shape(), " of ", scalars.dtype());
+  check_master("adamw", weight, master);
+  check_step_scalars("adamw", scalars);
   if (n == 0) return;
   PHX_DISPATCH(grad.device(), adamw, grad, scalars, options, buffers);
 }

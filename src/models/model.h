@@ -8,7 +8,9 @@
 #include <memory>
 #include <optional>
 
+#include "phalanx/base/own_options.h"
 #include "phalanx/models/batch.h"
+#include "phalanx/models/loss.h"
 #include "phalanx/nn/module.h"
 #include "phalanx/parallel/pipeline/stage.h"
 #include "phalanx/transformer/forward_context.h"
@@ -28,6 +30,8 @@ struct ModelOptions {
   RecomputePolicy recompute = {};
   ModelRanks ranks = {};
   ModelPart part = {};
+  Loss loss = cross_entropy();  // at the end of the model
+  OwnOptions own = {};          // of its family
 };
 
 // A micro-batch, before there is one: s is the length of the sequence on all ranks together.

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "phalanx/kernels/adamw.h"
 #include "phalanx/kernels/elementwise.h"
-#include "phalanx/optim/adamw_options.h"
 
 namespace phx {
 
@@ -14,13 +12,14 @@ constexpr size_t kOverlapped = 3;  // one arrives, one is computed, one leaves
 
 }  // namespace
 
-HostUpdate::HostUpdate(ParameterStore& store, const OptimizerConfig& config,
+HostUpdate::HostUpdate(ParameterStore& store, const OptimizerConfig& config, const UpdateRule& rule,
                        std::vector<FlatRange> ranges, uint64_t seed)
     : store_(store),
       config_(config),
+      rule_(rule),
       seed_(seed),
       host_(store.weights().runtime().extension<HostSide>()),
-      share_(std::move(ranges), store, config, host_.plain()) {
+      share_(std::move(ranges), store, config, rule, host_.plain()) {
   int64_t longest = 0;
   for (const SharePiece& piece : share_.pieces) {
     for (int64_t at = 0; at < piece.of_store.count; at += config.optimizer_offload_chunk) {
@@ -41,8 +40,7 @@ HostUpdate::HostUpdate(ParameterStore& store, const OptimizerConfig& config,
   }
   for (size_t i = 0; i < chunks_.size(); ++i) chunks_[i].buffer = &buffers_[i % buffers_.size()];
   scalars_ = empty({kNumSlots}, DType::f64, host_.pinned(), Purpose::optimizer);
-  host_.set_zero(share_.exp_avg);
-  host_.set_zero(share_.exp_avg_sq);
+  for (Tensor& state : share_.states) host_.set_zero(state);
   masters_from_weights();
 }
 
@@ -86,12 +84,9 @@ void HostUpdate::update(const Chunk& chunk) {
   const SharePiece& piece = chunk.piece;
   const int64_t count = piece.of_store.count;
   const Tensor weight = chunk.buffer->weight.rows(0, count);
-  kernels::adamw(
-      chunk.buffer->gradient.rows(0, count), scalars_, adamw_options(config_, piece, seed_),
-      {.weight = weight,
-       .master = share_.master.defined() ? part(share_.master, piece.of_states) : Tensor(),
-       .m = part(share_.exp_avg, piece.of_states),
-       .v = part(share_.exp_avg_sq, piece.of_states)});
+  rule_.update(share_.call_for(piece, chunk.buffer->gradient.rows(0, count), weight, scalars_,
+                               config_, seed_),
+               rule_.options);
   host_.to_device(weight, part(store_.weights(), piece.of_store), StreamName::h2d);
 }
 

@@ -1,4 +1,5 @@
-// AdamW on the CPU for parameters whose state lies in host memory (--optimizer-cpu-offload).
+// The update rule on the CPU for parameters whose state lies in host memory
+// (--optimizer-cpu-offload).
 //
 // Gradients and weights come over in chunks through a few pinned buffers, are updated by the CPU's
 // kernel, and the weights go back: while one chunk is computed, others travel both ways. Moments
@@ -19,8 +20,8 @@ namespace phx {
 class HostUpdate {
  public:
   // `ranges`: in order. Without overlap_cpu_optimizer_d2h_h2d copies and arithmetic take turns.
-  HostUpdate(ParameterStore& store, const OptimizerConfig& config, std::vector<FlatRange> ranges,
-             uint64_t seed);
+  HostUpdate(ParameterStore& store, const OptimizerConfig& config, const UpdateRule& rule,
+             std::vector<FlatRange> ranges, uint64_t seed);
 
   StateShare& share() { return share_; }
   const StateShare& share() const { return share_; }
@@ -45,6 +46,7 @@ class HostUpdate {
 
   ParameterStore& store_;
   OptimizerConfig config_;
+  UpdateRule rule_;
   uint64_t seed_;
   HostSide& host_;
   StateShare share_;

@@ -1,27 +1,28 @@
 #include "phalanx/optim/optimizer.h"
 
-#include "phalanx/kernels/adamw.h"
+#include "phalanx/base/named_entry.h"
 #include "phalanx/kernels/clip_factor.h"
 #include "phalanx/kernels/elementwise.h"
 #include "phalanx/kernels/sums.h"
-#include "phalanx/optim/adamw_options.h"
 
 namespace phx {
 
 Optimizer::Optimizer(ParameterStore& store, const OptimizerConfig& config,
-                     std::vector<FlatRange> owned, uint64_t seed)
-    : store_(store), config_(config), seed_(seed) {
-  PHX_CHECK(config.optimizer == OptimizerKind::adam, "only --optimizer adam is in this build");
+                     std::vector<FlatRange> owned, uint64_t seed,
+                     const std::vector<UpdateRule>& rules)
+    : store_(store),
+      config_(config),
+      rule_(entry_of(rules, config.optimizer, "--optimizer")),
+      seed_(seed) {
   if (owned.empty()) owned = {store.all()};
   for (const FlatRange& range : owned) owned_elements_ += range.count;
   SplitRanges parts =
       split(store, owned, config.optimizer_cpu_offload ? config.optimizer_offload_fraction : 0.0);
-  if (!parts.first.empty()) on_host_.emplace(store, config, std::move(parts.first), seed);
+  if (!parts.first.empty()) on_host_.emplace(store, config, rule_, std::move(parts.first), seed);
   // A stage without parameters has states, too, though empty ones: a checkpoint is for all ranks.
   if (parts.rest.empty() && on_host_) return;
-  on_device_.emplace(std::move(parts.rest), store, config, store.weights().device());
-  set_zero(on_device_->exp_avg);
-  set_zero(on_device_->exp_avg_sq);
+  on_device_.emplace(std::move(parts.rest), store, config, rule_, store.weights().device());
+  for (Tensor& state : on_device_->states) set_zero(state);
   masters_from_weights();
 }
 
@@ -51,15 +52,11 @@ void Optimizer::sum_squares(StepScalars& scalars, std::span<const FlatRange> ran
 }
 
 void Optimizer::update_on_device(StepScalars& scalars) {
-  for (const SharePiece& piece : on_device_->pieces) {
-    const Tensor& master = on_device_->master;
-    kernels::adamw(part(store_.gradients(), piece.of_store), scalars.tensor(),
-                   adamw_options(config_, piece, seed_),
-                   {.weight = part(store_.weights(), piece.of_store),
-                    .master = master.defined() ? part(master, piece.of_states) : Tensor(),
-                    .m = part(on_device_->exp_avg, piece.of_states),
-                    .v = part(on_device_->exp_avg_sq, piece.of_states)});
-  }
+  for (const SharePiece& piece : on_device_->pieces)
+    rule_.update(on_device_->call_for(piece, part(store_.gradients(), piece.of_store),
+                                      part(store_.weights(), piece.of_store), scalars.tensor(),
+                                      config_, seed_),
+                 rule_.options);
 }
 
 void Optimizer::update(StepScalars& scalars, bool sticky) {
@@ -71,15 +68,17 @@ void Optimizer::update(StepScalars& scalars, bool sticky) {
 
 std::vector<OptimizerState> Optimizer::states() const {
   std::vector<OptimizerState> states;
-  const auto add = [&](const char* name, Tensor StateShare::*state) {
-    if (on_host_) states.push_back({name, on_host_->share().*state, on_host_->share().ranges});
-    if (on_device_) states.push_back({name, (*on_device_).*state, on_device_->ranges});
+  const auto add = [&](const std::string& name, const auto& of) {
+    if (on_host_) states.push_back({name, of(on_host_->share()), on_host_->share().ranges});
+    if (on_device_) states.push_back({name, of(*on_device_), on_device_->ranges});
   };
-  add("exp_avg", &StateShare::exp_avg);
-  add("exp_avg_sq", &StateShare::exp_avg_sq);
   const DType weights = store_.weights().dtype();
-  if (weights == DType::bf16) add("master_remainder", &StateShare::master);
-  if (weights == DType::f16) add("master", &StateShare::master);
+  const std::vector<RuleState> of_rule = rule_.states(config_, acc_dtype(weights));
+  for (size_t i = 0; i < of_rule.size(); ++i)
+    add(of_rule[i].name, [i](const StateShare& share) { return share.states[i]; });
+  const auto master = [](const StateShare& share) { return share.master; };
+  if (weights == DType::bf16) add("master_remainder", master);
+  if (weights == DType::f16) add("master", master);
   return states;
 }
 

@@ -1,10 +1,11 @@
-// AdamW over the store's flat buffers: gradient norm, clipping and update, all enqueued without a
-// word from the host. Weights of 16 bits keep an f32 master: for bf16 only the 16 bits that the
-// weight lacks. With --optimizer-cpu-offload a fraction of the states lies in host memory, and the
-// CPU updates their parameters (optim/host_update.h).
+// An update rule over the store's flat buffers: gradient norm, clipping and update, all enqueued
+// without a word from the host. Weights of 16 bits keep an f32 master: for bf16 only the 16 bits
+// that the weight lacks. With --optimizer-cpu-offload a fraction of the states lies in host memory,
+// and the CPU updates their parameters (optim/host_update.h).
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "phalanx/core/step_scalars.h"
@@ -17,7 +18,7 @@ namespace phx {
 
 // A flat buffer beside the weights that belongs into a checkpoint.
 struct OptimizerState {
-  const char* name;  // "exp_avg"
+  std::string name;  // "exp_avg"
   Tensor flat;
   std::vector<FlatRange> ranges;  // of the store, which it holds end to end
 };
@@ -25,9 +26,10 @@ struct OptimizerState {
 class Optimizer {
  public:
   // `owned`: what this rank updates and keeps state for, in order; the others' weights come from
-  // their ranks. Empty: all. `seed`: of 16-bit moments, which are rounded at random.
+  // their ranks. Empty: all. `seed`: of 16-bit states, which are rounded at random. The rule is the
+  // one of `rules` that config.optimizer names.
   Optimizer(ParameterStore& store, const OptimizerConfig& config, std::vector<FlatRange> owned = {},
-            uint64_t seed = 0);
+            uint64_t seed = 0, const std::vector<UpdateRule>& rules = standard_update_rules());
 
   // The sum of squares of the gradients in `ranges` into its slot.
   void sum_squares(StepScalars& scalars, std::span<const FlatRange> ranges);
@@ -47,6 +49,7 @@ class Optimizer {
 
   ParameterStore& store_;
   OptimizerConfig config_;
+  UpdateRule rule_;
   uint64_t seed_;
   int64_t owned_elements_ = 0;
   std::optional<HostUpdate> on_host_;  // the first part of what is owned

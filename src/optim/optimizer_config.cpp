@@ -88,6 +88,11 @@ void check_state_types(const OptionSet& options, Problems& problems) {
       problems.push_back({ProblemKind::rule, flag,
                           shown(options, name) + " requires --use-precision-aware-optimizer",
                           "add it"});
+    if (options.text("optimizer") == "sgd" && std::string(name) != "main-grads-dtype")
+      problems.push_back(
+          {ProblemKind::rule, flag,
+           shown(options, name) + " is for --optimizer adam; SGD's state has 32 bits",
+           "leave it out"});
     if (options.find("bf16") != nullptr && !options.active("bf16"))
       problems.push_back({ProblemKind::rule, flag,
                           shown(options, name) + " goes with weights in bf16", "add --bf16"});

@@ -15,14 +15,6 @@ namespace phx {
 
 struct Rule;
 
-enum class OptimizerKind { adam };
-constexpr auto option_names(OptimizerKind) { return std::array{"adam"}; }
-
-enum class LrDecayStyle { constant, linear, cosine, inverse_square_root, WSD };
-constexpr auto option_names(LrDecayStyle) {
-  return std::array{"constant", "linear", "cosine", "inverse-square-root", "WSD"};
-}
-
 enum class WsdDecayStyle { exponential, linear, cosine, minus_sqrt };
 constexpr auto option_names(WsdDecayStyle) {
   return std::array{"exponential", "linear", "cosine", "minus_sqrt"};
@@ -36,12 +28,12 @@ enum class StateDType { fp32, bf16 };
 constexpr auto option_names(StateDType) { return std::array{"fp32", "bf16"}; }
 
 struct OptimizerConfig {
-  OptimizerKind optimizer = OptimizerKind::adam;
+  std::string optimizer = "adam";  // a name of the catalogue (optim/update_rule.h)
   std::optional<double> lr;
   double min_lr = 0.0;
   std::optional<double> decoupled_lr;      // of the word embedding and the output layer
   std::optional<double> decoupled_min_lr;  // likewise; min_lr if unset
-  LrDecayStyle lr_decay_style = LrDecayStyle::linear;
+  std::string lr_decay_style = "linear";   // likewise (optim/lr_schedule.h)
   std::optional<int64_t> lr_decay_iters;
   std::optional<int64_t> lr_decay_samples;
   int64_t lr_warmup_iters = 0;
@@ -64,6 +56,7 @@ struct OptimizerConfig {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;
+  double sgd_momentum = 0.9;
 
   bool use_precision_aware_optimizer = false;
   StateDType main_grads_dtype = StateDType::fp32;
@@ -94,8 +87,7 @@ struct OptimizerConfig {
   void each(Field&& field) {
     const char* later = "this optimizer is not in this build yet";
     field("optimizer", optimizer, "update rule",
-          Refuses{{{"sgd", later},
-                   {"muon", later},
+          Refuses{{{"muon", later},
                    {"lion", later},
                    {"soap", later},
                    {"adaptive_muon", later},
@@ -143,6 +135,7 @@ struct OptimizerConfig {
     field("adam-beta1", adam_beta1, "Adam: memory of the gradient", FractionBelowOne{});
     field("adam-beta2", adam_beta2, "Adam: memory of its square", FractionBelowOne{});
     field("adam-eps", adam_eps, "Adam: added to the denominator", Positive{});
+    field("sgd-momentum", sgd_momentum, "SGD: memory of the gradient", FractionBelowOne{});
 
     field("use-precision-aware-optimizer", use_precision_aware_optimizer,
           "main gradients and moments may have 16 bits");

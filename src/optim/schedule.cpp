@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/named_entry.h"
 
 namespace phx {
 
@@ -38,7 +39,8 @@ namespace {
 
 double half_cosine(double ratio) { return 0.5 * (1.0 + std::cos(std::numbers::pi * ratio)); }
 
-double wsd_coefficient(WsdDecayStyle style, const ScheduleLengths& lengths, double n) {
+double wsd_coefficient(WsdDecayStyle style, const ScheduleLengths& lengths, int64_t samples) {
+  const double n = double(samples);
   const double anneal_start = double(lengths.decay - lengths.wsd_decay);
   if (n <= anneal_start) return 1.0;
   const double t = (n - anneal_start) / double(lengths.wsd_decay);
@@ -55,45 +57,72 @@ double wsd_coefficient(WsdDecayStyle style, const ScheduleLengths& lengths, doub
   return 1.0;
 }
 
+// A curve that has fallen to the floor when the decay ends.
+template <class Curve>
+auto until_the_floor(Curve curve) {
+  return [curve](const LrPoint& point, const OwnOptions&) {
+    return point.samples > point.lengths.decay ? point.least : curve(point);
+  };
+}
+
+double between(const LrPoint& point, double share) {
+  return point.least + share * (point.most - point.least);
+}
+
+double inverse_square_root(const LrPoint& point) {
+  const double warmup = std::max(point.lengths.warmup, 1.0);
+  const double n = std::max(double(point.samples), 1.0);
+  return std::max(point.least, point.most * std::sqrt(warmup) / std::sqrt(n));
+}
+
 }  // namespace
 
-double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
-                     int64_t samples) {
-  const double most = config.lr.value_or(0.0), least = config.min_lr, n = double(samples);
+double LrPoint::progress() const {
+  return (double(samples) - lengths.warmup) / (double(lengths.decay) - lengths.warmup);
+}
+
+std::vector<LrSchedule> standard_lr_schedules() {
+  return {
+      {"constant", "stays at its peak",
+       [](const LrPoint& point, const OwnOptions&) { return point.most; }},
+      {"linear", "falls in a straight line",
+       until_the_floor([](const LrPoint& p) { return between(p, 1.0 - p.progress()); })},
+      {"cosine", "falls along half a cosine",
+       until_the_floor([](const LrPoint& p) { return between(p, half_cosine(p.progress())); })},
+      {"inverse-square-root", "falls with the root of the samples",
+       until_the_floor(inverse_square_root)},
+      {"WSD", "stays, then falls at the end", until_the_floor([](const LrPoint& p) {
+         return between(p, wsd_coefficient(p.config.lr_wsd_decay_style, p.lengths, p.samples));
+       })},
+  };
+}
+
+namespace {
+
+double rate_between(double most, double least, const OptimizerConfig& config,
+                    const ScheduleLengths& lengths, int64_t samples,
+                    const std::vector<LrSchedule>& schedules) {
+  const double n = double(samples);
   if (lengths.warmup > 0 && n <= lengths.warmup)
     return config.lr_warmup_init + (most - config.lr_warmup_init) * n / lengths.warmup;
-  if (config.lr_decay_style == LrDecayStyle::constant) return most;
-  if (samples > lengths.decay) return least;
-  if (config.lr_decay_style == LrDecayStyle::inverse_square_root) {
-    const double warmup = std::max(lengths.warmup, 1.0);
-    return std::max(least, most * std::sqrt(warmup) / std::sqrt(std::max(n, 1.0)));
-  }
-  const double ratio = (n - lengths.warmup) / (double(lengths.decay) - lengths.warmup);
-  double coefficient = 1.0;
-  switch (config.lr_decay_style) {
-    case LrDecayStyle::linear:
-      coefficient = 1.0 - ratio;
-      break;
-    case LrDecayStyle::cosine:
-      coefficient = half_cosine(ratio);
-      break;
-    case LrDecayStyle::WSD:
-      coefficient = wsd_coefficient(config.lr_wsd_decay_style, lengths, n);
-      break;
-    default:
-      break;
-  }
-  return least + coefficient * (most - least);
+  const LrSchedule& schedule = entry_of(schedules, config.lr_decay_style, "--lr-decay-style");
+  return schedule.rate(
+      {.config = config, .lengths = lengths, .samples = samples, .most = most, .least = least},
+      schedule.options);
+}
+
+}  // namespace
+
+double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples,
+                     const std::vector<LrSchedule>& schedules) {
+  return rate_between(config.lr.value_or(0.0), config.min_lr, config, lengths, samples, schedules);
 }
 
 double decoupled_learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
-                               int64_t samples) {
-  OptimizerConfig own = config;
-  if (config.decoupled_lr) {
-    own.lr = config.decoupled_lr;
-    own.min_lr = config.decoupled_min_lr.value_or(config.min_lr);
-  }
-  return learning_rate(own, lengths, samples);
+                               int64_t samples, const std::vector<LrSchedule>& schedules) {
+  if (!config.decoupled_lr) return learning_rate(config, lengths, samples, schedules);
+  return rate_between(*config.decoupled_lr, config.decoupled_min_lr.value_or(config.min_lr), config,
+                      lengths, samples, schedules);
 }
 
 double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths,

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "phalanx/base/own_options.h"
 #include "phalanx/optim/optimizer_config.h"
 
 namespace phx {
@@ -24,12 +27,34 @@ ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_it
                                  const std::function<int64_t(int64_t)>& samples_after,
                                  std::optional<int64_t> train_samples = std::nullopt);
 
-double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
-                     int64_t samples);
+// Where a run stands when its learning rate is asked for.
+struct LrPoint {
+  const OptimizerConfig& config;
+  const ScheduleLengths& lengths;
+  int64_t samples = 0;             // consumed by successful steps; past the warm-up
+  double most = 0.0, least = 0.0;  // --lr and --min-lr, or the decoupled ones
+
+  // 0 at the end of warm-up, 1 at the end of the decay; more after it.
+  double progress() const;
+};
+
+// What --lr-decay-style NAME means: the learning rate after warm-up, as a pure function.
+struct LrSchedule {
+  std::string name, help;
+  std::function<double(const LrPoint& point, const OwnOptions& options)> rate;
+  OwnOptions options = {};
+};
+std::vector<LrSchedule> standard_lr_schedules();  // Megatron's
+
+// By the schedule of config.lr_decay_style, which is one of `schedules`; during warm-up a straight
+// line.
+double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples,
+                     const std::vector<LrSchedule>& schedules = standard_lr_schedules());
 // That of the word embedding and the output layer: the same curve between its own ends, if it has
 // them.
 double decoupled_learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
-                               int64_t samples);
+                               int64_t samples,
+                               const std::vector<LrSchedule>& schedules = standard_lr_schedules());
 double weight_decay(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples);
 
 }  // namespace phx

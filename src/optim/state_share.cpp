@@ -79,21 +79,37 @@ std::vector<SharePiece> cut_for_random_bits(std::span<const SharePiece> pieces,
 }  // namespace
 
 StateShare::StateShare(std::vector<FlatRange> of, const ParameterStore& store,
-                       const OptimizerConfig& config, Device device)
+                       const OptimizerConfig& config, const UpdateRule& rule, Device device)
     : ranges(std::move(of)) {
   for (const FlatRange& range : ranges) size += range.count;
   const auto state = [&](DType dtype) { return empty({size}, dtype, device, Purpose::optimizer); };
   const DType weights = store.weights().dtype(), acc = acc_dtype(weights);
-  const auto moment = [&](StateDType type) {
-    return state(type == StateDType::bf16 ? DType::bf16 : acc);
-  };
-  exp_avg = moment(config.exp_avg_dtype);
-  exp_avg_sq = moment(config.exp_avg_sq_dtype);
+  bool random = false;
+  for (const RuleState& of_rule : rule.states(config, acc)) {
+    states.push_back(state(of_rule.dtype));
+    random |= of_rule.dtype == DType::bf16;
+  }
   if (weights == DType::bf16) master = state(DType::u16);
   if (weights == DType::f16) master = state(DType::f32);
   pieces = pieces_of(ranges, store);
-  if (exp_avg.dtype() == DType::bf16 || exp_avg_sq.dtype() == DType::bf16)
-    pieces = cut_for_random_bits(pieces, store);
+  if (random) pieces = cut_for_random_bits(pieces, store);
+}
+
+UpdateCall StateShare::call_for(const SharePiece& piece, Tensor grad, Tensor weight, Tensor scalars,
+                                const OptimizerConfig& config, uint64_t seed) const {
+  UpdateCall call{.grad = std::move(grad),
+                  .scalars = std::move(scalars),
+                  .weight = std::move(weight),
+                  .master = master.defined() ? part(master, piece.of_states) : Tensor(),
+                  .states = {},
+                  .config = config,
+                  .decays = piece.decays,
+                  .lr = piece.decoupled ? Slot::decoupled_lr : Slot::lr,
+                  // A draw a parameter: its name is part of the key.
+                  .seed = philox_key(seed, piece.site, /*step=*/0),
+                  .first = piece.first};
+  for (const Tensor& state : states) call.states.push_back(part(state, piece.of_states));
+  return call;
 }
 
 SplitRanges split(std::span<const FlatRange> ranges, double fraction) {

@@ -6,6 +6,7 @@
 
 #include "phalanx/nn/parameter_store.h"
 #include "phalanx/optim/optimizer_config.h"
+#include "phalanx/optim/update_rule.h"
 
 namespace phx {
 
@@ -24,13 +25,17 @@ struct SharePiece {
 struct StateShare {
   // Uninitialised states for the ranges, which are in order.
   StateShare(std::vector<FlatRange> ranges, const ParameterStore& store,
-             const OptimizerConfig& config, Device device);
+             const OptimizerConfig& config, const UpdateRule& rule, Device device);
 
   std::vector<FlatRange> ranges;
   std::vector<SharePiece> pieces;  // of the ranges, in order
   int64_t size = 0;
-  Tensor exp_avg, exp_avg_sq;  // of the ranges, end to end
+  std::vector<Tensor> states;  // the rule's, in its order: of the ranges, end to end
   Tensor master;               // f32 for f16, the u16 remainder for bf16, undefined for f32 and f64
+
+  // The update of a piece whose gradient and weight are given, wherever they lie.
+  UpdateCall call_for(const SharePiece& piece, Tensor grad, Tensor weight, Tensor scalars,
+                      const OptimizerConfig& config, uint64_t seed) const;
 };
 
 // The first `fraction` of the elements, cut at a multiple of the store's alignment, and the rest.

@@ -13,9 +13,6 @@ namespace phx {
 
 struct Rule;
 
-enum class PipelineSchedule { one_f_one_b, zero_bubble };
-constexpr auto option_names(PipelineSchedule) { return std::array{"1f1b", "zb-h1"}; }
-
 struct ParallelConfig {
   int64_t tensor_model_parallel_size = 1;
   int64_t pipeline_model_parallel_size = 1;
@@ -35,7 +32,7 @@ struct ParallelConfig {
   bool account_for_loss_in_pipeline_split = false;
   std::string pipeline_model_parallel_layout;
   bool overlap_p2p_communication = true;
-  PipelineSchedule pipeline_schedule = PipelineSchedule::one_f_one_b;
+  std::string pipeline_schedule = "1f1b";  // a name of the catalogue (pipeline/schedule_kind.h)
 
   // Data parallelism.
   bool use_distributed_optimizer = false;

@@ -96,6 +96,8 @@ class Fingerprint {
     OptionSet options;
     options.add("Data", data);
     options.add("Chats", sft);
+    OwnOptions own = config.dataset() != nullptr ? config.dataset()->options : OwnOptions();
+    own.add_to(options, "Data");
     const Json fields = options.json();
     for (const auto& [key, value] : fields.items())
       if (std::ranges::find(kNotData, key) == std::end(kNotData)) put(flag(key), value);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/named_entry.h"
 #include "phalanx/base/option_rules.h"
 #include "phalanx/train/batch_schedule.h"
 
@@ -17,6 +18,7 @@ class Checker {
       : model_(config.model),
         ranks_(config.parallel),
         train_(config.train),
+        schedules_(config.schedules),
         world_(world),
         known_(known) {}
 
@@ -142,19 +144,27 @@ class Checker {
     problems_.insert(problems_.end(), wrong.begin(), wrong.end());
     if (!wrong.empty()) return;
     const int chunks = place_layers(placement).chunks;
-    const bool zero_bubble = ranks_.pipeline_schedule == PipelineSchedule::zero_bubble;
-    if (zero_bubble && chunks > 1)
+    const ScheduleKind* kind = find_entry(schedules_, ranks_.pipeline_schedule);
+    if (kind == nullptr || ranks_.pipeline_model_parallel_size == 1) return;
+    if (chunks > 1 && !kind->several_chunks)
       add("--pipeline-schedule",
-          str_cat("--pipeline-schedule zb-h1 has one chunk a pipeline rank, not ", chunks),
+          str_cat("--pipeline-schedule ", kind->name, " has one chunk a pipeline rank, not ",
+                  chunks),
           "leave out the virtual stages, or use --pipeline-schedule 1f1b");
-    if (chunks == 1 || zero_bubble) return;
+    else if (kind->problems)
+      check_schedule(*kind, chunks);
+  }
+
+  void check_schedule(const ScheduleKind& kind, int chunks) {
     for (int64_t micro_batches : micro_batches_) {
-      const Problems few = interleaving_problems(
+      const Problems wrong_here = kind.problems(
           {.stages = int(ranks_.pipeline_model_parallel_size),
            .chunks = chunks,
            .micro_batches = int(micro_batches),
            .group_size = int(ranks_.microbatch_group_size_per_virtual_pipeline_stage.value_or(0))});
-      problems_.insert(problems_.end(), few.begin(), few.end());
+      for (const Problem& problem : wrong_here)
+        if (std::ranges::find(problems_, problem.text, &Problem::text) == problems_.end())
+          problems_.push_back(problem);
     }
   }
 
@@ -182,6 +192,7 @@ class Checker {
   const TransformerConfig& model_;
   const ParallelConfig& ranks_;
   const TrainConfig& train_;
+  const std::vector<ScheduleKind>& schedules_;
   int64_t world_;
   const KnownFlag& known_;
   std::set<int64_t> micro_batches_;  // a rank's, of the batch sizes that fit
@@ -214,8 +225,7 @@ ScheduleConfig Layout::schedule_config(int64_t micro_batches) const {
 Schedule Layout::train_schedule(int64_t micro_batches) const {
   const ScheduleConfig config = schedule_config(micro_batches);
   if (config.stages == 1) return one_stage_schedule(config.micro_batches);
-  if (kind == PipelineSchedule::zero_bubble) return zero_bubble_h1(config);
-  return config.chunks > 1 ? interleaved_one_f_one_b(config) : one_f_one_b(config);
+  return kind.make(config, kind.options);
 }
 
 Schedule Layout::evaluate_schedule(int64_t micro_batches) const {
@@ -237,7 +247,7 @@ Layout make_layout(const LayoutConfig& config, int64_t world) {
                  .key_sharers = std::max(tp / int(config.model.query_groups()), 1),
                  .chunks = layout.placement.chunks,
                  .tied_embedding = !config.model.untie_embeddings_and_output_weights};
-  layout.kind = ranks.pipeline_schedule;
+  layout.kind = entry_of(config.schedules, ranks.pipeline_schedule, "--pipeline-schedule");
   layout.group_size = int(ranks.microbatch_group_size_per_virtual_pipeline_stage.value_or(0));
   layout.receive_ahead = ranks.overlap_p2p_communication ? 1 : 0;
   return layout;

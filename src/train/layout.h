@@ -8,7 +8,7 @@
 #include "phalanx/parallel/mesh.h"
 #include "phalanx/parallel/parallel_config.h"
 #include "phalanx/parallel/pipeline/placement.h"
-#include "phalanx/parallel/pipeline/schedule.h"
+#include "phalanx/parallel/pipeline/schedule_kind.h"
 #include "phalanx/train/train_config.h"
 #include "phalanx/transformer/transformer_config.h"
 
@@ -18,6 +18,7 @@ struct LayoutConfig {
   const TransformerConfig& model;
   const ParallelConfig& parallel;
   const TrainConfig& train;
+  const std::vector<ScheduleKind> schedules = standard_schedule_kinds();  // of the catalogue
 };
 
 // Ranks of one copy of the model: TP x PP x CP.
@@ -38,7 +39,7 @@ struct Layout {
   Schedule train_schedule(int64_t micro_batches) const;
   Schedule evaluate_schedule(int64_t micro_batches) const;
 
-  PipelineSchedule kind = PipelineSchedule::one_f_one_b;
+  ScheduleKind kind;
   int group_size = 0, receive_ahead = 1;
 
  private:

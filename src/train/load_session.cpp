@@ -80,6 +80,9 @@ Loaded load_megatron(Session& session, const CheckpointChoice& found) {
   }
   const bool optimizer = wanted && !finetune;
   PHX_CHECK(!optimizer || megatron.has_optimizer, megatron.why_no_optimizer, kWithoutOptimizer);
+  PHX_CHECK(!optimizer || session.config.optim.optimizer == "adam", megatron.path.string(),
+            " holds the state of Adam, which --optimizer ", session.config.optim.optimizer,
+            " cannot go on with", kWithoutOptimizer);
   if (optimizer) check_counters(megatron);
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config, states);

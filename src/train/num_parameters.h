@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "phalanx/models/catalogue.h"
+#include "phalanx/models/model_family.h"
 
 namespace phx {
 

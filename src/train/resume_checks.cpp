@@ -42,11 +42,24 @@ void compare_options(const SavedRun& saved, const RunConfig& config, bool weight
     before.erase("bias_gelu_fusion");
   TransformerConfig model;
   OptimizerConfig optim;
-  OptionSet model_fields, schedule_fields;
+  OptionSet model_fields, schedule_fields, run_fields;
   ModelChoice choice;
+  OwnOptions of_model = config.family.options;
   model_fields.add("Model", choice);
   model_fields.add("Model", model);
+  of_model.add_to(model_fields, "Model");
   schedule_fields.add("Optimizer", optim);
+  // Own options of what else the run was put together from. Those of a dataset are part of its
+  // fingerprint.
+  OwnOptions of_loss = config.loss().options, of_rate, of_rule;
+  if (const auto* entry = find_entry(config.catalogue.lr_schedules, config.optim.lr_decay_style))
+    of_rate = entry->options;
+  if (const auto* entry = find_entry(config.catalogue.optimizers, config.optim.optimizer))
+    of_rule = entry->options;
+  of_loss.add_to(run_fields, "Loss");
+  if (config.train.load_optim) of_rule.add_to(run_fields, "Optimizer");
+  OptionSet rate_fields;
+  of_rate.add_to(rate_fields, "Optimizer");
   std::string different;
   const auto compare = [&](const nlohmann::json& fields, const auto& skip) {
     for (const auto& [key, unused] : fields.items()) {
@@ -60,11 +73,18 @@ void compare_options(const SavedRun& saved, const RunConfig& config, bool weight
   };
   compare(model_fields.json(), [](const std::string& key) { return kMayDiffer.contains(key); });
   const bool model_differs = !different.empty();
+  if (!weights_only && !config.train.skip_train) {
+    nlohmann::json fields = run_fields.json();
+    fields["loss"] = nullptr;
+    if (config.train.load_optim) fields["optimizer"] = nullptr;
+    compare(fields, [](const std::string&) { return false; });
+  }
   if (!weights_only && !config.train.skip_train && !config.optim.override_opt_param_scheduler) {
     compare(schedule_fields.json(), [](const std::string& key) {
       return !(key.starts_with("lr") || key == "min_lr" || key.starts_with("decoupled_") ||
                key.find("weight_decay") != std::string::npos);
     });
+    compare(rate_fields.json(), [](const std::string&) { return false; });
     // Without a length of its own the decay ends with the run.
     const bool follows = now.value("lr_decay_style", "") != "constant" &&
                          !config.optim.lr_decay_iters && !config.optim.lr_decay_samples;
@@ -99,8 +119,8 @@ void compare_schedule(const SavedRun& saved, const Session& session) {
   const nlohmann::json before = parse_json(found->second),
                        now = lengths_json(schedule_lengths(session));
   std::set<std::string> matter = {"warm-up"};
-  if (optim.lr_decay_style != LrDecayStyle::constant) matter.insert("decay");
-  if (optim.lr_decay_style == LrDecayStyle::WSD) matter.insert("final decay");
+  if (optim.lr_decay_style != "constant") matter.insert("decay");
+  if (optim.lr_decay_style == "WSD") matter.insert("final decay");
   if (optim.weight_decay_incr_style != WeightDecayStyle::constant) matter.insert("weight decay");
   std::string different;
   for (const std::string& key : matter)

@@ -89,7 +89,8 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
                                             .part = {.first_layer = chunk.first_layer,
                                                      .num_layers = chunk.num_layers,
                                                      .begin = chunk.has_embedding,
-                                                     .end = chunk.has_loss}}));
+                                                     .end = chunk.has_loss},
+                                            .loss = run.loss()}));
   return chunks;
 }
 
@@ -164,7 +165,8 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
                     {.shard_optimizer = run.parallel.use_distributed_optimizer,
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
                      .overlap_gather = run.parallel.overlap_param_gather}),
-      optimizer(store, run.optim, data_parallel.owned(), uint64_t(run.train.seed)),
+      optimizer(store, run.optim, data_parallel.owned(), uint64_t(run.train.seed),
+                run.catalogue.optimizers),
       stage(models_of(chunks), micro_batch_shape(config, sources), device),
       step({stage, store, data_parallel, optimizer, mesh, layout}, run.optim,
            uint64_t(run.train.seed),

@@ -8,7 +8,6 @@
 
 #include "phalanx/data/chat/sft_config.h"
 #include "phalanx/data/data_config.h"
-#include "phalanx/models/catalogue.h"
 #include "phalanx/optim/optimizer.h"
 #include "phalanx/optim/optimizer_config.h"
 #include "phalanx/parallel/data/data_parallel.h"
@@ -16,13 +15,16 @@
 #include "phalanx/report/flops.h"
 #include "phalanx/train/batch_loader.h"
 #include "phalanx/train/batch_schedule.h"
+#include "phalanx/train/catalogue.h"
 #include "phalanx/train/train_config.h"
 #include "phalanx/train/train_step.h"
 
 namespace phx {
 
 struct RunConfig {
-  ModelFamily family = default_model();
+  // What the names in the configs below mean, with the values of the entries' own options.
+  Catalogue catalogue = standard_catalogue();
+  ModelFamily family = default_model();  // the model that is trained
   TransformerConfig model;
   ParallelConfig parallel;
   OptimizerConfig optim;
@@ -31,7 +33,12 @@ struct RunConfig {
   SftConfig sft = {};
   std::string json;  // all options, for the record
 
-  LayoutConfig layout() const { return {model, parallel, train}; }
+  LayoutConfig layout() const { return {model, parallel, train, catalogue.pipeline_schedules}; }
+  const Loss& loss() const { return entry_of(catalogue.losses, train.loss, "--loss"); }
+  const Dataset* dataset() const {  // null: the data flags say what is trained on
+    if (data.dataset.empty()) return nullptr;
+    return &entry_of(catalogue.datasets, data.dataset, "--dataset");
+  }
 };
 
 DType model_dtype(Precision precision);

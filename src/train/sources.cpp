@@ -76,6 +76,16 @@ DatasetRequest dataset_request(const RunConfig& config, Tokenizers how) {
           .seed = uint32_t(train.seed)};
 }
 
+// What is planned is what runs: memory depends on these.
+void check_parts(const Dataset& dataset, const SampleSource& source) {
+  const SampleParts told = dataset.parts, has = source.parts();
+  PHX_CHECK(told.loss_mask == has.loss_mask && told.positions == has.positions &&
+                told.cu_seqlens == has.cu_seqlens,
+            "--dataset ", dataset.name,
+            ": its samples carry other parts (mask, positions, lengths) than its entry in the "
+            "catalogue says");
+}
+
 std::array<std::shared_ptr<const SftDataset>, 3> open_chats(const RunConfig& config) {
   const int64_t vocab = vocabulary_of(config.model);
   const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(config.data, vocab);
@@ -143,6 +153,18 @@ std::shared_ptr<const SampleSource> repeated(std::shared_ptr<const SampleSource>
 Sources::Sources(const RunConfig& config) {
   const int64_t vocab = vocabulary_of(config.model), s = config.model.seq_length;
   const DataConfig& data = config.data;
+  if (const Dataset* own = config.dataset(); own != nullptr && !data.mock_data) {
+    const DatasetRequest request = dataset_request(config, Tokenizers::opened);
+    const DatasetsBySplit datasets =
+        own->open({.request = request, .config = data, .vocab_size = vocab}, own->options);
+    train = datasets[0];
+    valid = repeated(datasets[1]);
+    test = repeated(datasets[2]);
+    PHX_CHECK(train || valid, "--dataset ", own->name, " has no part to train or to evaluate on");
+    check_parts(*own, first());
+    check_lengths(*this, config, *request.num_samples[0]);
+    return;
+  }
   if (config.sft.sft && !data.mock_data) {  // a proof of a layout takes mock tokens
     const auto chats = open_chats(config);
     train = chats[0];
@@ -194,8 +216,13 @@ Sources::Sources(const RunConfig& config) {
 Sources Sources::made_up(const RunConfig& config) {
   const auto vocab = int32_t(vocabulary_of(config.model));
   const DataConfig& data = config.data;
-  const DatasetsBySplit mock =
-      make_mock_datasets(vocab, vocab - 1, dataset_request(config, Tokenizers::assumed));
+  DatasetRequest request = dataset_request(config, Tokenizers::assumed);
+  if (const Dataset* own = config.dataset()) {
+    request.sample.mask_eod_loss = own->parts.loss_mask;
+    request.sample.reset_positions = own->parts.positions;
+    request.sample.inter_document = own->parts.cu_seqlens;
+  }
+  const DatasetsBySplit mock = make_mock_datasets(vocab, vocab - 1, request);
   const auto shares = data.split_shares();
   const auto there = [&](Split split) {
     if (data.mock_data || !data.per_split_data_args_path.empty()) return true;

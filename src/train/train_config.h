@@ -42,6 +42,7 @@ struct TrainConfig {
   std::optional<int64_t> exit_interval;
   std::optional<int64_t> exit_duration_in_mins;
   int64_t seed = 1234;
+  std::string loss = "cross-entropy";  // a name of the catalogue (models/loss.h)
   LossAverage loss_average = LossAverage::token;
 
   // Where and in which numbers.

@@ -25,6 +25,7 @@ void TrainConfig::each(Field&& field) {
   field("exit-duration-in-mins", exit_duration_in_mins, "save and stop after so many minutes",
         Positive{});
   field("seed", seed, "seed of all randomness", NotNegative{});
+  field("loss", loss, "which loss of the program's catalogue is minimised", Own{});
   field("loss-average", loss_average,
         "gradients of the mean over a batch's tokens, or of the mean over its micro-batches of "
         "their means, as Megatron without --calculate-per-token-loss",

@@ -215,21 +215,22 @@ void Trainer::iterate() {
   else if (const auto error = session_.try_load_batch(consumed); error && !unread_)
     unread_ = error;
   const int64_t scheduled = state_.scheduled_samples + consumed - state_.consumed_samples;
-  session_.step.run(
-      session_.train_batches,
-      {.iteration = enqueued_ + 1,
-       .update = state_.updates + under_way + 1,
-       .lr = learning_rate(session_.config.optim, lengths_, scheduled),
-       .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_, scheduled),
-       .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
-       .loss_scale = scaler_.scale(),
-       .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
-       .stop_vote = unread_ ? kUnreadVote : stop_vote(),
-       .spoiled = unread_ != nullptr,
-       .before_update = [this] {
-         if (saver_) saver_->wait_for_copies();
-         updating_ = true;
-       }});
+  const std::vector<LrSchedule>& lr_schedules = session_.config.catalogue.lr_schedules;
+  session_.step.run(session_.train_batches,
+                    {.iteration = enqueued_ + 1,
+                     .update = state_.updates + under_way + 1,
+                     .lr = learning_rate(session_.config.optim, lengths_, scheduled, lr_schedules),
+                     .decoupled_lr = decoupled_learning_rate(session_.config.optim, lengths_,
+                                                             scheduled, lr_schedules),
+                     .weight_decay = weight_decay(session_.config.optim, lengths_, scheduled),
+                     .loss_scale = scaler_.scale(),
+                     .sticky_skip = config_.check_for_nan_in_loss_and_grad && !scaler_.dynamic(),
+                     .stop_vote = unread_ ? kUnreadVote : stop_vote(),
+                     .spoiled = unread_ != nullptr,
+                     .before_update = [this] {
+                       if (saver_) saver_->wait_for_copies();
+                       updating_ = true;
+                     }});
   updating_ = false;
   ++enqueued_;
   // This rank's documents stand for all ranks': the report is not worth an exchange.

@@ -52,14 +52,16 @@ IterationReport Trainer::make_report() {
       .consumed_samples = state_.consumed_samples,
       .milliseconds = seconds * 1e3,
       .tflops_per_gpu = flops_per_second / 1e12 / session_.mesh.size(),
-      .learning_rate = learning_rate(session_.config.optim, lengths_, state_.scheduled_samples),
+      .learning_rate = learning_rate(session_.config.optim, lengths_, state_.scheduled_samples,
+                                     session_.config.catalogue.lr_schedules),
       .global_batch_size = last_batch_,
       .loss_scale = scaler_.scale(),
       .grad_norm = last_grad_norm_,
       .tokens_per_second = samples_per_second() * double(session_.config.model.seq_length)};
   if (session_.config.optim.decoupled_lr) {
     report.decoupled_learning_rate =
-        decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples);
+        decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples,
+                                session_.config.catalogue.lr_schedules);
   }
   if (peak_flops_) report.mfu = flops_per_second / (*peak_flops_ * session_.mesh.size());
   return report;

@@ -102,7 +102,7 @@ void shrink_batch(RunConfig& config, const Layout& before, int64_t old_micro_bat
                   const LayoutAxes& axes) {
   const int64_t m = old_micro_batches, stages = before.placement.stages;
   int64_t small = std::min(m, axes.pp + 2);
-  if (before.placement.chunks > 1 && before.kind != PipelineSchedule::zero_bubble) {
+  if (before.placement.chunks > 1) {
     auto& group = config.parallel.microbatch_group_size_per_virtual_pipeline_stage;
     const int64_t old_group = group.value_or(stages);
     const int64_t size = old_group == stages ? axes.pp : axes.pp + 1;

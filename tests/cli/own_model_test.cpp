@@ -95,5 +95,110 @@ TEST(OwnModel, ACheckpointOfAnotherModelIsRefused) {
   EXPECT_THAT(text, HasSubstr("--model: \"mine\" in the checkpoint, \"gpt\" now"));
 }
 
+struct MineOptions {
+  bool with_mlp = false;
+  template <class Field>
+  void each(Field&& field) {
+    field("mine-with-mlp", with_mlp, "keep the MLPs");
+  }
+};
+struct StepsOptions {
+  double step = 0.5;
+  template <class Field>
+  void each(Field&& field) {
+    field("lr-step", step, "factor of each step", InRange{0, 1});
+  }
+};
+
+// A model and a learning-rate schedule, each with a flag.
+Catalogue with_options() {
+  Catalogue catalogue = standard_catalogue();
+  catalogue.models.push_back(decoder_of(
+      "mine", "with or without MLPs",
+      [](const LayerContext& layer, const OwnOptions& options) {
+        return options.get<MineOptions>().with_mlp ? decoder_layer(layer) : attention_only(layer);
+      },
+      OwnOptions::of<MineOptions>()));
+  catalogue.lr_schedules.push_back({.name = "steps",
+                                    .help = "falls in steps",
+                                    .rate =
+                                        [](const LrPoint& point, const OwnOptions& options) {
+                                          return point.most * options.get<StepsOptions>().step;
+                                        },
+                                    .options = OwnOptions::of<StepsOptions>()});
+  return catalogue;
+}
+
+std::vector<std::string> plus(std::vector<std::string> args, std::vector<std::string> more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(OwnModel, OptionsOfEntriesAreInHelpAndAreParsed) {
+  const Catalogue catalogue = with_options();
+  const std::string help = pretrain_help(catalogue);
+  EXPECT_THAT(help, HasSubstr("--mine-with-mlp"));
+  EXPECT_THAT(help, HasSubstr("With --model mine"));
+  EXPECT_THAT(help, HasSubstr("--lr-step"));
+  EXPECT_THAT(pretrain_help(), ::testing::Not(HasSubstr("--mine-with-mlp")));
+  auto args = small_run("pretrain", "mine");
+  args.erase(args.begin());
+  const auto parse = [&](std::vector<std::string> more) {
+    return parse_pretrain(plus(args, std::move(more)), 2, RanksFrom::command, catalogue);
+  };
+  const ParseResult with = parse({"--mine-with-mlp", "--lr-decay-style", "steps"});
+  ASSERT_TRUE(with.report.ok()) << format_problems(with.report.problems);
+  EXPECT_TRUE(with.options.family().options.get<MineOptions>().with_mlp);
+  EXPECT_FALSE(parse({}).options.family().options.get<MineOptions>().with_mlp);
+  EXPECT_THAT(with.options.to_json(), HasSubstr("\"mine_with_mlp\":true"));
+  const PretrainOptions read = PretrainOptions::from_json(with.options.to_json(), catalogue);
+  EXPECT_EQ(read.to_json(), with.options.to_json());
+  EXPECT_FALSE(parse({"--lr-step", "2"}).report.ok());
+  EXPECT_FALSE(parse({"--lr-decay-style", "stairs"}).report.ok());
+}
+
+TEST(OwnModel, OptionsOfEntriesAreComparedOnResume) {
+  const TempFolder folder;
+  const auto args = plus(small_run("pretrain", "mine"),
+                         {"--mine-with-mlp", "--lr-decay-style", "steps", "--lr-decay-iters", "9"});
+  const auto saved = plus(args, {"--save", folder.path().string(), "--save-interval", "2"});
+  EXPECT_EQ(run(saved, with_options()).first, kExitDone);
+  const auto resume = [&](std::vector<std::string> more) {
+    return run(
+        plus(plus(args, {"--load", folder.path().string(), "--train-iters", "3"}), std::move(more)),
+        with_options());
+  };
+  EXPECT_EQ(resume({}).first, kExitDone) << resume({}).second;
+  EXPECT_THAT(resume({"--mine-with-mlp=false"}).second,
+              HasSubstr("--mine-with-mlp: true in the checkpoint, false now"));
+  EXPECT_THAT(resume({"--lr-step", "0.25"}).second,
+              HasSubstr("--lr-step: 0.5 in the checkpoint, 0.25 now"));
+  EXPECT_THAT(resume({"--optimizer", "sgd"}).second,
+              HasSubstr("--optimizer: \"adam\" in the checkpoint, \"sgd\" now"));
+}
+
+TEST(OwnModel, CheckpointArgsBringTheModelAndItsOptions) {
+  const TempFolder folder;
+  const auto saved =
+      plus(small_run("pretrain", "mine"),
+           {"--mine-with-mlp", "--save", folder.path().string(), "--save-interval", "2"});
+  EXPECT_EQ(run(saved, with_options()).first, kExitDone);
+  const std::vector<std::string> args = {"--use-checkpoint-args",
+                                         "--load",
+                                         folder.path().string(),
+                                         "--mock-data",
+                                         "--train-iters",
+                                         "3",
+                                         "--lr",
+                                         "1e-3",
+                                         "--micro-batch-size",
+                                         "1",
+                                         "--override-opt-param-scheduler"};
+  const ParseResult taken = parse_pretrain(args, 1, RanksFrom::command, with_options());
+  ASSERT_TRUE(taken.report.ok()) << format_problems(taken.report.problems);
+  EXPECT_EQ(taken.options.choice.model, "mine");
+  EXPECT_TRUE(taken.options.family().options.get<MineOptions>().with_mlp);
+}
+
 }  // namespace
 }  // namespace phx

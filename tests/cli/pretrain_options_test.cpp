@@ -120,14 +120,27 @@ TEST(PretrainOptions, WhatHoldsAnywayIsTakenWithoutEffect) {
   ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
   Texts flags;
   for (const auto& [flag, why] : result.report.implied) flags.push_back(flag);
-  EXPECT_EQ(flags, (Texts{"--exit-signal-handler", "--log-throughput", "--sgd-momentum 0.9"}));
+  EXPECT_EQ(flags, (Texts{"--exit-signal-handler", "--log-throughput", "--sgd-momentum"}));
 }
 
 TEST(PretrainOptions, OtherOptimizersAreRefused) {
-  EXPECT_EQ(problems(small({"--train-iters", "1", "--verify-integrity", "--optimizer", "sgd",
-                            "--sgd-momentum", "0.5"})),
-            (Texts{"--optimizer sgd: this optimizer is not in this build yet",
+  EXPECT_EQ(problems(small({"--train-iters", "1", "--verify-integrity", "--optimizer", "muon",
+                            "--muon-momentum", "0.5"})),
+            (Texts{"--optimizer muon: this optimizer is not in this build yet",
                    "this optimizer is not in this build yet"}));
+}
+
+TEST(PretrainOptions, SgdHasAMomentumOf32BitsAndNothingOfAdam) {
+  const ParseResult result =
+      parse_pretrain(small({"--train-iters", "1", "--optimizer", "sgd", "--sgd-momentum", "0.5",
+                            "--adam-beta1", "0.8"}));
+  ASSERT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+  EXPECT_EQ(result.options.optim.sgd_momentum, 0.5);
+  ASSERT_EQ(result.report.implied.size(), 1u);
+  EXPECT_EQ(result.report.implied[0].first, "--adam-beta1");
+  EXPECT_EQ(problems(small({"--train-iters", "1", "--optimizer", "sgd", "--bf16",
+                            "--use-precision-aware-optimizer", "--exp-avg-dtype", "bf16"})),
+            Texts{"--exp-avg-dtype bf16 is for --optimizer adam; SGD's state has 32 bits"});
 }
 
 TEST(PretrainOptions, NoMoreLayersAreRecomputedThanThereAre) {

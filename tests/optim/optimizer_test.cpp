@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "phalanx/kernels/elementwise.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -89,10 +90,79 @@ TEST(Optimizer, TwoStepsOfAdamWByHand) {
   EXPECT_NEAR(at(run.model.bias.value(), 7), 0.9 - change, 1e-15);
   const std::vector<OptimizerState> states = run.optimizer.states();
   ASSERT_GE(states.size(), 2u);
-  EXPECT_STREQ(states[0].name, "exp_avg");
+  EXPECT_EQ(states[0].name, "exp_avg");
   EXPECT_NEAR(at(states[0].flat, 3), 0.02, 1e-16);
-  EXPECT_STREQ(states[1].name, "exp_avg_sq");
+  EXPECT_EQ(states[1].name, "exp_avg_sq");
   EXPECT_NEAR(at(states[1].flat, 3), 0.00031225, 1e-18);
+}
+
+// w = 1, g = 0.5, then -0.25; lr 0.1, decay 0.01, momentum 0.9.
+//   b = 0.5 + 0.01 = 0.51              w = 1 - 0.051 = 0.949
+//   b = 0.9 * 0.51 - 0.25 + 0.00949    w = 0.949 - 0.1 b
+TEST(Optimizer, TwoStepsOfSgdByHand) {
+  OptimizerConfig config{.clip_grad = 0};
+  config.optimizer = "sgd";
+  ToyRun run(DType::f64, config);
+  run.fill(run.store.weights(), [](int64_t) { return 1; });
+  const StepValues values{.lr = 0.1, .weight_decay = 0.01};
+  run.step(
+      1, [](int64_t) { return 0.5; }, values);
+  EXPECT_NEAR(at(run.model.weight.value(), 7), 0.949, 1e-15);
+  EXPECT_NEAR(at(run.model.bias.value(), 7), 0.95, 1e-15) << "a bias does not decay";
+  run.step(
+      2, [](int64_t) { return -0.25; }, values);
+  const double b = 0.9 * 0.51 - 0.25 + 0.00949;
+  EXPECT_NEAR(at(run.model.weight.value(), 7), 0.949 - 0.1 * b, 1e-15);
+  const std::vector<OptimizerState> states = run.optimizer.states();
+  ASSERT_EQ(states.size(), 1u) << "one state, and no master beside doubles";
+  EXPECT_EQ(states[0].name, "momentum_buffer");
+  EXPECT_NEAR(at(states[0].flat, 7), b, 1e-15);
+}
+
+// A rule that a program brings: the sign of the gradient, with an option of its own.
+struct SignOptions {
+  double strength = 2.0;
+  template <class Field>
+  void each(Field&& field) {
+    field("sign-strength", strength, "how large a step is");
+  }
+};
+
+TEST(Optimizer, ARuleOfAProgramsOwnOwnsItsStates) {
+  const UpdateRule sign{.name = "sign",
+                        .help = "by the sign",
+                        .states =
+                            [](const OptimizerConfig&, DType acc) {
+                              return std::vector<RuleState>{{"steps", acc}};
+                            },
+                        .update =
+                            [](const UpdateCall& call, const OwnOptions& options) {
+                              const double strength = options.get<SignOptions>().strength;
+                              double* w = call.weight.data<double>();
+                              double* steps = call.states[0].data<double>();
+                              const double* g = call.grad.data<double>();
+                              for (int64_t i = 0; i < call.grad.numel(); ++i) {
+                                w[i] -= strength * (g[i] > 0 ? 1 : -1);
+                                steps[i] += 1;
+                              }
+                            },
+                        .options = OwnOptions::of<SignOptions>()};
+  Toy model;
+  ParameterStore store(model, test_device(), {.dtype = DType::f64, .seed = 5});
+  OptimizerConfig config{.clip_grad = 0};
+  config.optimizer = "sign";
+  EXPECT_THROW(Optimizer(store, config), Error) << "not among the standard rules";
+  Optimizer optimizer(store, config, {}, 0, {sign});
+  const double before = at(model.weight.value(), 4);
+  Tensor gradients = store.gradients();
+  kernels::fill(gradients, 3.0);
+  StepScalars scalars(test_device());
+  scalars.begin_step(step_values(1, 0.9, 0.999, 1));
+  optimizer.update(scalars, /*sticky=*/true);
+  EXPECT_NEAR(at(model.weight.value(), 4), before - 2, 1e-15);
+  ASSERT_EQ(optimizer.states().size(), 1u);
+  EXPECT_EQ(optimizer.states()[0].name, "steps");
+  EXPECT_EQ(at(optimizer.states()[0].flat, 4), 1);
 }
 
 TEST(Optimizer, EpsStandsBesideTheRoot) {

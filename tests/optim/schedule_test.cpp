@@ -10,7 +10,7 @@ namespace {
 // Expected values: Megatron's own (max 3e-4, min 3e-5, warm-up 100, decay 1000, WSD fall 200).
 constexpr ScheduleLengths kLengths{.warmup = 100, .decay = 1000, .wsd_decay = 200, .total = 1000};
 
-OptimizerConfig config(LrDecayStyle style, WsdDecayStyle wsd = WsdDecayStyle::exponential) {
+OptimizerConfig config(const std::string& style, WsdDecayStyle wsd = WsdDecayStyle::exponential) {
   OptimizerConfig result;
   result.lr = 3e-4;
   result.min_lr = 3e-5;
@@ -25,7 +25,7 @@ void expect_rate(const OptimizerConfig& c, int64_t samples, double expected) {
 }
 
 TEST(Schedule, LinearDecayMatchesMegatron) {
-  const auto c = config(LrDecayStyle::linear);
+  const auto c = config("linear");
   expect_rate(c, 50, 1.5e-4);
   expect_rate(c, 101, 2.997e-4);
   expect_rate(c, 550, 1.65e-4);
@@ -34,14 +34,14 @@ TEST(Schedule, LinearDecayMatchesMegatron) {
 }
 
 TEST(Schedule, CosineDecayMatchesMegatron) {
-  const auto c = config(LrDecayStyle::cosine);
+  const auto c = config("cosine");
   expect_rate(c, 101, 2.999992e-4);
   expect_rate(c, 550, 1.65e-4);
   expect_rate(c, 900, 3.81415e-5);
 }
 
 TEST(Schedule, InverseSquareRootMatchesMegatron) {
-  const auto c = config(LrDecayStyle::inverse_square_root);
+  const auto c = config("inverse-square-root");
   expect_rate(c, 101, 2.985112e-4);
   expect_rate(c, 550, 1.279204e-4);
   expect_rate(c, 1000, 9.486833e-5);
@@ -50,7 +50,7 @@ TEST(Schedule, InverseSquareRootMatchesMegatron) {
 
 TEST(Schedule, WarmupStableDecayMatchesMegatron) {
   const auto check = [](WsdDecayStyle style, double at850, double at900, double at950) {
-    const auto c = config(LrDecayStyle::WSD, style);
+    const auto c = config("WSD", style);
     expect_rate(c, 700, 3e-4);
     expect_rate(c, 850, at850);
     expect_rate(c, 900, at900);
@@ -63,13 +63,13 @@ TEST(Schedule, WarmupStableDecayMatchesMegatron) {
 }
 
 TEST(Schedule, ConstantStaysAtThePeakAfterWarmup) {
-  const auto c = config(LrDecayStyle::constant);
+  const auto c = config("constant");
   expect_rate(c, 50, 1.5e-4);
   expect_rate(c, 5000, 3e-4);
 }
 
 TEST(Schedule, TheSecondLearningRateHasItsOwnEndsOnTheSameCurve) {
-  auto c = config(LrDecayStyle::linear);
+  auto c = config("linear");
   EXPECT_EQ(decoupled_learning_rate(c, kLengths, 550), learning_rate(c, kLengths, 550));
   c.decoupled_lr = 5e-4;
   c.decoupled_min_lr = 1e-4;
@@ -140,6 +140,23 @@ TEST(Schedule, RefusesAWarmupLongerThanTheDecay) {
   c.lr_warmup_iters = 100;
   c.lr_decay_iters = 100;
   EXPECT_THROW(schedule_lengths(c, 12500, eight_each), Error);
+}
+
+// Warm-up is the same for every schedule; then an own one has the word.
+TEST(LearningRate, OwnSchedulesAreAskedAfterTheWarmUp) {
+  std::vector<LrSchedule> schedules = standard_lr_schedules();
+  schedules.push_back({"half", "half of the way", [](const LrPoint& point, const OwnOptions&) {
+                         return 0.5 * (point.most + point.least) + 1e-9 * point.progress();
+                       }});
+  auto c = config("half");
+  const double half = 0.5 * (*c.lr + c.min_lr);
+  EXPECT_NEAR(learning_rate(c, kLengths, 550, schedules), half + 0.5e-9, 1e-15);
+  EXPECT_EQ(learning_rate(c, kLengths, 50, schedules),
+            learning_rate(config("linear"), kLengths, 50, schedules));
+  c.decoupled_lr = 4 * *c.lr;
+  c.decoupled_min_lr = 0;
+  EXPECT_NEAR(decoupled_learning_rate(c, kLengths, 1000, schedules), 2 * *c.lr + 1e-9, 1e-15);
+  EXPECT_THROW(learning_rate(c, kLengths, 550), Error) << "the standard ones have no such name";
 }
 
 }  // namespace

@@ -191,7 +191,7 @@ const LayoutCase kLayouts[] = {
     {"ZeroBubble", 4,
      [](RunConfig& c) {
        pp(c, 4);
-       c.parallel.pipeline_schedule = PipelineSchedule::zero_bubble;
+       c.parallel.pipeline_schedule = "zb-h1";
      }},
     {"DataParallel", 2, [](RunConfig&) {}},
     {"DataParallelBf16Gradients", 2,

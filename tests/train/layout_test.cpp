@@ -114,7 +114,7 @@ TEST(Layout, StagesShareTheLayersAndInterleavingNeedsMicroBatches) {
   EXPECT_EQ(texts(config, 2).size(), 1u) << "3 micro-batches in groups of 2";
   config.train.global_batch_size = 8;
   EXPECT_EQ(texts(config, 2), Lines{});
-  config.parallel.pipeline_schedule = PipelineSchedule::zero_bubble;
+  config.parallel.pipeline_schedule = "zb-h1";
   EXPECT_EQ(texts(config, 2),
             Lines{"--pipeline-schedule zb-h1 has one chunk a pipeline rank, not 2 | leave out the "
                   "virtual stages, or use --pipeline-schedule 1f1b"});

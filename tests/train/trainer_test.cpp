@@ -55,7 +55,7 @@ std::vector<int64_t> logged(const Path& metrics, const char* field) {
 RunConfig with_schedule(int64_t iterations) {
   RunConfig config = tiny_run();
   config.train.train_iters = iterations;
-  config.optim.lr_decay_style = LrDecayStyle::cosine;
+  config.optim.lr_decay_style = "cosine";
   config.optim.lr_decay_iters = 20;
   config.optim.lr_warmup_iters = 3;
   config.train.eval_interval = 5;
@@ -140,7 +140,7 @@ RunConfig growing_batches() {
   config.train.global_batch_size = {};
   config.train.step_batch_size_schedule = "0:4 288:8";
   config.train.train_iters = 6;
-  config.optim.lr_decay_style = LrDecayStyle::constant;
+  config.optim.lr_decay_style = "constant";
   return config;
 }
 
@@ -170,7 +170,7 @@ TEST(Trainer, AGrowingBatchEqualsARunOfEachSize) {
 
 TEST(Trainer, AGrowingBatchResumesToTheByteBeforeAtAndAfterTheChange) {
   RunConfig whole = growing_batches();
-  whole.optim.lr_decay_style = LrDecayStyle::cosine;
+  whole.optim.lr_decay_style = "cosine";
   whole.optim.lr_warmup_iters = 2;
   const Ran all = run(whole);
   for (int64_t stop : {2, 3, 4}) {

@@ -90,7 +90,7 @@ TEST(LayoutRun, OffloadedActivationsOfSeveralMicroBatchesStayApart) {
   RunConfig chunks = config, zero_bubble = config;
   chunks.parallel.num_virtual_stages_per_pipeline_rank = 2;
   chunks.train.cpu_offloading_num_layers = 1;  // of each chunk
-  zero_bubble.parallel.pipeline_schedule = PipelineSchedule::zero_bubble;
+  zero_bubble.parallel.pipeline_schedule = "zb-h1";
   for (const RunConfig& run : {config, chunks, zero_bubble})
     EXPECT_EQ(compare(run_layout(run, 4, {.steps = 3}), one).faults(), std::vector<std::string>{});
 }

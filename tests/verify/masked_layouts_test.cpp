@@ -77,7 +77,7 @@ TEST(MaskedLayouts, AveragesOverMicroBatchesMatchOneRank) {
   layouts.expect_parity(12);
   ranks.tensor_model_parallel_size = 1;
   ranks.sequence_parallel = false;
-  ranks.pipeline_schedule = PipelineSchedule::zero_bubble;
+  ranks.pipeline_schedule = "zb-h1";
   ranks.overlap_grad_reduce = true;
   layouts.expect_parity(6);
 }

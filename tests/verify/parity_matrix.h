@@ -82,7 +82,7 @@ inline Setting selective_recompute(const char* name, std::vector<std::string> mo
 
 inline std::vector<MatrixOption> matrix_options() {
   using Ranks = ParallelConfig;
-  const auto zero_bubble = [](Ranks& r) { r.pipeline_schedule = PipelineSchedule::zero_bubble; };
+  const auto zero_bubble = [](Ranks& r) { r.pipeline_schedule = "zb-h1"; };
   const auto nothing = [](Draft&) {};
   const auto chunks = [](int64_t group_size) {  // 0: the default, one micro-batch a stage
     return [group_size](Ranks& r) {

@@ -53,7 +53,7 @@ std::vector<Setting> precisions() {
 
 // A schedule that moves, and evaluations, which use up samples, too.
 void set_schedule(RunConfig& config) {
-  config.optim.lr_decay_style = LrDecayStyle::cosine;
+  config.optim.lr_decay_style = "cosine";
   config.optim.lr_warmup_iters = 2;
   config.optim.start_weight_decay = 0.01;
   config.optim.end_weight_decay = 0.1;

@@ -1,7 +1,7 @@
 #include "phalanx/kernels/adamw.h"
 
-#include "phalanx/kernels/adamw_masters.h"
 #include "phalanx/kernels/cpu/loops.h"
+#include "phalanx/kernels/masters.h"
 
 namespace phx::kernels::cpu {
 
@@ -61,7 +61,7 @@ void adamw(const Tensor& grad, const Tensor& scalars, const AdamWOptions& option
   const double* slots = scalars.data<double>();
   if (slots[index_of(Slot::skip)] != 0) return;
   const MomentBits bits(slots, options);
-  with_master(buffers, [&](const auto master) {
+  with_master(buffers.weight, buffers.master, [&](const auto master) {
     using Acc = decltype(master.get(0));
     const AdamWStep<Acc> step(slots, options);
     const Moment<Acc> moment1(buffers.m), moment2(buffers.v);

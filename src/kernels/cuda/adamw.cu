@@ -3,7 +3,7 @@
 #include "phalanx/core/cuda/dispatch.cuh"
 #include "phalanx/core/cuda/vector.cuh"
 #include "phalanx/kernels/adamw.h"
-#include "phalanx/kernels/adamw_masters.h"
+#include "phalanx/kernels/masters.h"
 
 namespace phx::kernels::cuda {
 
@@ -159,7 +159,7 @@ void adamw(const Tensor& grad, const Tensor& scalars, const AdamWOptions& option
                        is_aligned(buffers.master) && is_aligned(buffers.m) &&
                        is_aligned(buffers.v) && options.first % kWide == 0;
   auto stream = static_cast<cudaStream_t>(grad.device().compute_stream());
-  with_master(buffers, [&](const auto master) {
+  with_master(buffers.weight, buffers.master, [&](const auto master) {
     if constexpr (std::is_same_v<std::remove_const_t<decltype(master)>, OwnMaster<double>>) {
       throw_error("adamw on CUDA computes in f32, not f64");
     } else {

@@ -117,18 +117,23 @@ ModelOutput GptModel::forward(const StageMessage& input, const Batch& batch,
   const Tensor x = options_.part.begin ? hidden(batch.tensors.at("tokens"), of_batch)
                                        : layers(input.at("hidden"), of_batch);  // [s/tp, b, h]
   if (!options_.part.end) return {.message = {{"hidden", x}}};
-  return {.loss_sum = head_loss(x, batch, grad_scale).loss_sum};
+  return {.loss_sum = head_loss(x, batch, grad_scale)};
 }
 
-LmLoss GptModel::head_loss(const Tensor& hidden, const Batch& batch,
-                           const Tensor& grad_scale) {       // [s/tp, b, h]
+Tensor GptModel::head_loss(const Tensor& hidden, const Batch& batch,
+                           const Tensor& grad_scale) {       // [s/tp, b, h] -> [1]
   const Tensor x = enter_region(hidden, options_.ranks.tp);  // [s, b, h]
   const Tensor& labels = batch.tensors.at("labels");
   const int64_t t = labels.numel();
   const Tensor loss_mask = batch.tensors.get("loss_mask");
   const Tensor mask = loss_mask.defined() ? loss_mask.reshape({t}) : Tensor();
-  return lm_loss(x.reshape({t, config_.hidden_size}), output().weight().acquire(),
-                 labels.reshape({t}), mask, grad_scale, loss_options());
+  return options_.loss.sum({.hidden = x.reshape({t, config_.hidden_size}),
+                            .weight = output().weight().acquire(),
+                            .labels = labels.reshape({t}),
+                            .loss_mask = mask,
+                            .grad_scale = grad_scale,
+                            .head = loss_options()},
+                           options_.loss.options);
 }
 
 Tensor GptModel::logits_of(const Tensor& hidden) {  // [.., h] -> [t, v]

@@ -33,7 +33,7 @@ class GptModel : public Model, private Generator {
   Tensor hidden(const Tensor& tokens, const ForwardContext& context);  // [s, b]
   Tensor layers(const Tensor& x, const ForwardContext& context);       // [s/tp or s, b, h]
 
-  LmLoss head_loss(const Tensor& hidden, const Batch& batch, const Tensor& grad_scale);
+  Tensor head_loss(const Tensor& hidden, const Batch& batch, const Tensor& grad_scale);
   // One rank only.
   Tensor logits_of(const Tensor& hidden);  // [.., h] -> [t, v]
 

@@ -82,19 +82,6 @@ void check_config(const ScheduleConfig& config, const std::string& name) {
             " schedule: one stage has one chunk, but ", config.chunks, " were given");
 }
 
-// `order_of(rank)` are the compute steps of a rank.
-Schedule make_schedule(const ScheduleConfig& config, std::string name,
-                       const std::function<Steps(int rank)>& order_of) {
-  Schedule schedule{.name = std::move(name),
-                    .stages = config.stages,
-                    .chunks = config.chunks,
-                    .micro_batches = config.micro_batches,
-                    .ranks = {}};
-  for (int rank = 0; rank < config.stages; ++rank)
-    schedule.ranks.push_back(with_messages(config, schedule, rank, order_of(rank)));
-  return schedule;
-}
-
 void check_one_chunk(const ScheduleConfig& config, const std::string& name) {
   check_config(config, name);
   PHX_CHECK(config.chunks == 1, name, " schedule: a rank has one chunk here, but ", config.chunks,
@@ -136,6 +123,18 @@ bool can_interleave(int stages, int micro_batches, int group_size) {
 
 }  // namespace
 
+Schedule schedule_of(const ScheduleConfig& config, std::string name,
+                     const std::function<std::vector<ScheduleStep>(int rank)>& order_of) {
+  Schedule schedule{.name = std::move(name),
+                    .stages = config.stages,
+                    .chunks = config.chunks,
+                    .micro_batches = config.micro_batches,
+                    .ranks = {}};
+  for (int rank = 0; rank < config.stages; ++rank)
+    schedule.ranks.push_back(with_messages(config, schedule, rank, order_of(rank)));
+  return schedule;
+}
+
 const char* name(StepKind kind) {
   static constexpr const char* kNames[] = {"forward",         "backward",        "weight_backward",
                                            "send_forward",    "receive_forward", "send_backward",
@@ -166,7 +165,7 @@ bool is_model_end(const Schedule& schedule, int rank, int chunk) {
 Schedule one_stage_schedule(int micro_batches) {
   const ScheduleConfig config{.micro_batches = micro_batches};
   check_config(config, "one-stage");
-  return make_schedule(config, "one stage", [&](int) {
+  return schedule_of(config, "one stage", [&](int) {
     Steps steps;
     for (int m = 0; m < micro_batches; ++m) {
       steps.push_back({StepKind::forward, m, 0});
@@ -178,7 +177,7 @@ Schedule one_stage_schedule(int micro_batches) {
 
 Schedule one_f_one_b(const ScheduleConfig& config) {
   check_one_chunk(config, "1F1B");
-  return make_schedule(config, "1F1B", [&](int rank) {
+  return schedule_of(config, "1F1B", [&](int rank) {
     const int warm_up = config.stages - rank - 1;
     Steps steps;
     for (int i = 0; i < config.micro_batches + warm_up; ++i) {
@@ -197,7 +196,7 @@ Schedule interleaved_one_f_one_b(const ScheduleConfig& given) {
     throw Error(problem.text + "\n  hint: " + problem.hint);
   const ScheduleConfig config = with_default_group(given);
   const std::vector<Entry> table = order_table(config);
-  return make_schedule(config, "interleaved 1F1B", [&](int rank) {
+  return schedule_of(config, "interleaved 1F1B", [&](int rank) {
     const size_t warm_up = std::min<size_t>(
         2 * (config.stages - rank - 1) + (config.chunks - 1) * config.group_size, table.size());
     Steps steps;
@@ -241,7 +240,7 @@ Problems interleaving_problems(const ScheduleConfig& given) {
 
 Schedule zero_bubble_h1(const ScheduleConfig& config) {
   check_one_chunk(config, "ZB-H1");
-  return make_schedule(config, "ZB-H1", [&](int rank) {
+  return schedule_of(config, "ZB-H1", [&](int rank) {
     const int warm_up = config.stages - rank - 1;
     const int m = config.micro_batches;
     Steps steps;
@@ -260,7 +259,7 @@ Schedule forward_only(const ScheduleConfig& given) {
   const ScheduleConfig config = with_default_group(given);
   // Nothing waits for a backward here, so a last group of any size will do.
   const std::vector<Entry> table = order_table(config);
-  return make_schedule(config, "forward only", [&](int) {
+  return schedule_of(config, "forward only", [&](int) {
     Steps steps;
     for (const Entry& entry : table)
       steps.push_back({StepKind::forward, entry.micro_batch, entry.chunk});

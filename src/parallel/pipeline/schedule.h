@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -65,6 +66,11 @@ struct ScheduleConfig {
   int group_size = 0;     // --microbatch-group-size-per-virtual-pipeline-stage; 0: P
   int receive_ahead = 1;  // compute steps between a receive and its use; 0: right before it
 };
+
+// A schedule from the compute steps of every rank (forward, backward, weight_backward), in order:
+// sends and receives are put in where they belong. What own schedules are made with.
+Schedule schedule_of(const ScheduleConfig& config, std::string name,
+                     const std::function<std::vector<ScheduleStep>(int rank)>& order_of);
 
 // All micro-batches forward and backward, one after the other: P = 1.
 Schedule one_stage_schedule(int micro_batches);

@@ -1,10 +1,4 @@
-// The models that a program can train. A program of its own adds an entry and has every command:
-//
-//   int main(int argc, char** argv) {
-//     phx::Catalogue catalogue = phx::standard_catalogue();
-//     catalogue.models.push_back(phx::decoder_of("mine", "my own layers", my_layer));
-//     return phx::main(argc, argv, catalogue);
-//   }
+// Kinds of models: entries of a catalogue (train/catalogue.h), of which --model chooses one.
 #pragma once
 
 #include <functional>
@@ -24,21 +18,14 @@ struct ModelFamily {
   std::function<std::unique_ptr<Model>(const TransformerConfig& config,
                                        const ModelOptions& options)>
       make;
+  OwnOptions options = {};  // reach `make` as ModelOptions::own
 
   // A part, or without options all of it on one rank. `config` outlives the model.
   std::unique_ptr<Model> operator()(const TransformerConfig& config,
-                                    const ModelOptions& options = {}) const {
-    return make(config, options);
+                                    ModelOptions model_options = {}) const {
+    model_options.own = options;
+    return make(config, model_options);
   }
-};
-
-struct Catalogue {
-  std::vector<ModelFamily> models;
-
-  const ModelFamily* find(const std::string& name) const;  // null: there is none
-  // Throws and names the models that there are.
-  const ModelFamily& model(const std::string& name) const;
-  std::string names() const;  // "gpt, mine"
 };
 
 // Which of them a run trains.
@@ -47,15 +34,20 @@ struct ModelChoice {
 
   template <class Field>
   void each(Field&& field) {
-    field("model", model, "which model of the program's catalogue is trained");
+    field("model", model, "which model of the program's catalogue is trained", Own{});
   }
 };
 
 // A decoder as in the GPT family, whose layers are made of these parts.
 ModelFamily decoder_of(std::string name, std::string help, LayerParts parts);
+// The same for parts that depend on options of the family's own.
+using OptionLayerParts =
+    std::function<std::vector<NamedPart>(const LayerContext& layer, const OwnOptions& options)>;
+ModelFamily decoder_of(std::string name, std::string help, OptionLayerParts parts,
+                       OwnOptions options);
 
-Catalogue standard_catalogue();
 // The decoder of the GPT family: what a run trains unless --model says otherwise.
 ModelFamily default_model();
+std::vector<ModelFamily> standard_models();
 
 }  // namespace phx

@@ -1,4 +1,4 @@
-#include "phalanx/models/catalogue.h"
+#include "phalanx/train/catalogue.h"
 
 #include <gtest/gtest.h>
 

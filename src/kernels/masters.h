@@ -1,8 +1,9 @@
-// The three ways to keep the parameter that AdamW updates (see AdamWBuffers), as policies with one
-// interface: get the master of element i, put it back. cpu and cuda share them.
+// The three ways to keep the parameter that an update rule changes (see AdamWBuffers), as policies
+// with one interface: get the master of element i, put it back. cpu and cuda share them.
 #pragma once
 
-#include "phalanx/kernels/adamw.h"
+#include "phalanx/core/step_scalars.h"
+#include "phalanx/core/tensor.h"
 #include "phalanx/kernels/master_split.h"
 
 namespace phx::kernels {
@@ -38,10 +39,13 @@ struct RemainderMaster {
   }
 };
 
-// Calls f with the policy that fits the buffers, which adamw has checked.
+// What the kernels of update rules check of their arguments; `who` is the kernel's name.
+void check_master(const char* who, const Tensor& weight, const Tensor& master);
+void check_step_scalars(const char* who, const Tensor& scalars);
+
+// Calls f with the policy that fits the buffers, which check_master has passed.
 template <class F>
-void with_master(const AdamWBuffers& buffers, F&& f) {
-  const Tensor &weight = buffers.weight, &master = buffers.master;
+void with_master(const Tensor& weight, const Tensor& master, F&& f) {
   if (!master.defined()) {
     if (weight.dtype() == DType::f64)
       f(OwnMaster<double>{weight.data<double>()});

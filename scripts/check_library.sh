@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Installs a build into a temporary prefix, builds the programs under examples/ against it alone, and runs them:
+# an own model is proved with TP 2 x PP 2 in fp64, planned, trained, saved and resumed; another program reads the checkpoint.
+# usage: scripts/check_library.sh [BUILD]    (default: build/release, where `phalanx` is built)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+build=$(realpath "${1:-build/release}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+# Copies, so that nothing is found in the tree by accident.
+cp -r "$root/examples" "$work/examples"
+cd "$work"
+for example in own_model print_checkpoint; do
+  # Optimised little: what takes time is in the library.
+  cmake -S "examples/$example" -B "built/$example" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+        -DCMAKE_PREFIX_PATH="$work/prefix" >"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
+  cmake --build "built/$example" >"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
+done
+
+fail() { echo "error: $1"; shift; cat "$@"; exit 1; }
+run=(--model diff --diff-lambda 0.7 --num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16
+     --max-position-embeddings 16 --position-embedding-type rope --attention-dropout 0 --vocab-size 64 --micro-batch-size 1
+     --global-batch-size 4 --lr 1e-2 --lr-decay-style restarting-cosine --lr-restarts 1 --device cpu
+     --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2)
+own=built/own_model/own_model
+
+"$own" pretrain --help >help.txt
+grep -q -- --diff-lambda help.txt && grep -q -- --walk-strides help.txt && grep -q restarting-cosine help.txt ||
+  fail "--help does not know the program's own flags" help.txt
+"$own" verify "${run[@]}" --train-iters 4 >verify.txt 2>&1 || fail "verify" verify.txt
+"$own" plan "${run[@]}" --train-iters 4 --dataset walks >plan.txt 2>&1 || fail "plan" plan.txt
+
+# 8 iterations in one go, and the same with a stop after 4 and another layout behind it.
+train() { "$own" pretrain "${run[@]}" --dataset walks --walk-strides 3 --train-iters 8 --fp64 --log-interval 1 "$@"; }
+train --save whole --save-interval 4 --metrics-file whole.jsonl >whole.txt 2>&1 || fail "pretrain" whole.txt
+cp -r whole resumed
+rm -rf resumed/iter_0000008
+echo 4 >resumed/latest_checkpointed_iteration.txt
+train --load resumed --save resumed --save-interval 4 --metrics-file resumed.jsonl \
+      --tensor-model-parallel-size 1 >resumed.txt 2>&1 || fail "pretrain after a stop" resumed.txt
+train --load resumed --diff-lambda 0.5 >other.txt 2>&1 && fail "another --diff-lambda was taken on resume" other.txt
+grep -q -- '--diff-lambda: 0.7 in the checkpoint, 0.5 now' other.txt || fail "the difference is not named" other.txt
+
+print=built/print_checkpoint/print_checkpoint
+name=decoder.layers.1.diff_attention.linear_qkv_2.weight
+"$print" whole >tensors.txt || fail "print_checkpoint" tensors.txt
+grep -q "iteration 8" tensors.txt && grep -q "$name F64 \[96, 32\]" tensors.txt || fail "print_checkpoint lists" tensors.txt
+for folder in whole resumed; do
+  "$print" "$folder" "$name" >"$folder.values" || fail "print_checkpoint" "$folder.values"
+done
+cmp -s whole.values resumed.values || fail "the resumed run has other weights" whole.values resumed.values
+grep 'lm loss' whole.txt | tail -1
+tail -n 3 verify.txt
+echo "the installed library builds and trains programs of others"

@@ -1,0 +1,25 @@
+// What --pipeline-schedule NAME means: a function that returns the schedule as data. The engine
+// checks what it returns before it runs it, so an own schedule may be wrong but not dangerous.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "phalanx/base/own_options.h"
+#include "phalanx/parallel/pipeline/schedule.h"
+
+namespace phx {
+
+struct ScheduleKind {
+  std::string name, help;
+  // For two stages or more.
+  std::function<Schedule(const ScheduleConfig& config, const OwnOptions& options)> make;
+  bool several_chunks = true;  // whether a rank may have several chunks of layers
+  // Why there is no such schedule for `config`, before the run starts; unset: there always is.
+  std::function<Problems(const ScheduleConfig& config)> problems = {};
+  OwnOptions options = {};
+};
+std::vector<ScheduleKind> standard_schedule_kinds();  // "1f1b", "zb-h1"
+
+}  // namespace phx
