@@ -5,7 +5,7 @@
 #   scripts/real_text.sh FOLDER [MEGABYTES of text]     needs apt-get, dpkg-deb, zstd; about 1.3 GB of downloads
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=${1:?usage: scripts/real_text.sh FOLDER [MEGABYTES]} megabytes=${2:-240}
+out=${1:?usage: scripts/real_text.sh FOLDER [MEGABYTES]} megabytes=${2:-180}
 program=${PHX_PROGRAM:-build/release/phalanx}
 packages=(
   ada-reference-manual-2020 anarchism apache2-doc bash-doc bind9-doc binutils-doc cmake-doc coreutils
@@ -30,6 +30,6 @@ done
 python3 scripts/real_text.py "$out" "$megabytes" "$out"/packages/*.deb
 "$program" tokenizer train --input "$out/train.jsonl" --output "$out/tokenizer_50257" --vocab-size 50257 --pattern gpt2
 for split in train valid; do
-  zstd -q -f -19 -T0 --long=27 "$out/$split.jsonl" -o "$out/$split.jsonl.zst"
+  zstd -q -f -9 --long=27 "$out/$split.jsonl" -o "$out/$split.jsonl.zst"
 done
 ls -l "$out"/*.zst

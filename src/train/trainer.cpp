@@ -11,6 +11,7 @@
 #include "phalanx/checkpoint/folder_lock.h"
 #include "phalanx/comm/machine_limits.h"
 #include "phalanx/kernels/attention_use.h"
+#include "phalanx/kernels/gemm_tuning.h"
 #include "phalanx/report/log_line.h"
 #include "phalanx/report/memory_table.h"
 #include "phalanx/train/save_buffer.h"
@@ -253,7 +254,7 @@ RunEnd Trainer::train() {
     if (saver_) say_saved(saver_->poll());
     saving_ = false;
     if (reports_now) report();
-    if (i == 1 + first) say_attention();
+    if (i == 1 + first) say_kernels();
     if (i == 1 + first || i == 4 + first)
       say_memory();  // the first step, and when the arena is in use
     say_divergence();
@@ -432,7 +433,7 @@ void Trainer::say_memory() {
   if (!host.empty()) terminal_.print("  " + host);
 }
 
-void Trainer::say_attention() {
+void Trainer::say_kernels() {
   if (!speaks()) return;
   Runtime& runtime = session_.store.weights().runtime();
   for (const auto& line : runtime.extension<kernels::AttentionUse>().lines()) {
@@ -441,6 +442,8 @@ void Trainer::say_attention() {
     else
       terminal_.print(line.text);
   }
+  if (const auto tuning = kernels::gemm_tuning(runtime))
+    terminal_.print(kernels::gemm_tuning_line(*tuning));
 }
 
 void Trainer::say_divergence() {
