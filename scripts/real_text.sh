@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real text to train on, from the documentation packages of Debian 12 (nothing is installed): handbooks, manuals, dictionaries and
 # an FAQ of political theory, mostly English prose with code in it. Writes train.jsonl.zst, valid.jsonl.zst (documents held out),
-# a GPT-2 tokenizer of 50,257 tokens and sources.md, a table of what each package gave.
+# a GPT-2 tokenizer of 50,257 tokens and sources.md, a table of what each package gave. Downloads stay in FOLDER.source.
 #   scripts/real_text.sh FOLDER [MEGABYTES of text]     needs apt-get, dpkg-deb, zstd; about 1.3 GB of downloads
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,15 +21,17 @@ packages=(
   racket-doc sagemath-doc sbcl-doc singular-doc sqlite3-doc sumo-doc swi-prolog-doc tcl8.6-doc tk8.6-doc twisted-doc
   vim-doc vim-runtime
 )
-mkdir -p "$out/packages"
+mkdir -p "$out" "$out.source"
 out=$(realpath "$out")
+source=$out.source
 for package in "${packages[@]}"; do
-  ls "$out/packages/${package}"_*.deb >/dev/null 2>&1 ||
-    (cd "$out/packages" && apt-get download -qq "$package") || echo "real_text: $package is not there: left out"
+  ls "$source/${package}"_*.deb >/dev/null 2>&1 ||
+    (cd "$source" && apt-get download -qq "$package") || echo "real_text: $package is not there: left out"
 done
-python3 scripts/real_text.py "$out" "$megabytes" "$out"/packages/*.deb
-"$program" tokenizer train --input "$out/train.jsonl" --output "$out/tokenizer_50257" --vocab-size 50257 --pattern gpt2
+python3 scripts/real_text.py "$source" "$megabytes" "$source"/*.deb
+mv "$source/sources.md" "$out/"
+"$program" tokenizer train --input "$source/train.jsonl" --output "$out/tokenizer_50257" --vocab-size 50257 --pattern gpt2
 for split in train valid; do
-  zstd -q -f -9 --long=27 "$out/$split.jsonl" -o "$out/$split.jsonl.zst"
+  zstd -q -f -9 --long=27 "$source/$split.jsonl" -o "$out/$split.jsonl.zst"
 done
-ls -l "$out"/*.zst
+ls -l "$out"
