@@ -184,9 +184,9 @@ def train_peer(options):
     device = torch.device(options.device)
     wide = options.fp32
     model = make_model(torch, run).to(device)
-    masters = [p.detach().clone().requires_grad_(True) for p in model.parameters()]
-    if not wide:
+    if not wide:  # weights are rounded when they are loaded, and masters begin as the weights: as in ours
         model.bfloat16()
+    masters = [p.detach().float().clone().requires_grad_(True) for p in model.parameters()]
     weights = list(model.parameters())
     decayed = [m for m in masters if m.ndim > 1]
     others = [m for m in masters if m.ndim <= 1]
