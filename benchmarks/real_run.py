@@ -10,6 +10,7 @@ a metrics file like that of `phalanx pretrain`. `order` compares its samples wit
 a table, and fails if the validation losses at equal tokens differ by more than the tolerance.
 """
 import argparse
+import contextlib
 import json
 import math
 import pathlib
@@ -213,6 +214,10 @@ def train_peer(options):
                 total += sum(forward(*batch) for batch in micro_batches("valid", first + i * run["global_batch"])).item() / parts
         return total / run["eval_iters"]
 
+    stack = contextlib.ExitStack()
+    if device.type == "cuda":  # the faster ones, as in gpu_peer.py
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        stack.enter_context(sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]))
     out = open(options.metrics, "w", buffering=1)
     valid_samples = 0
     for i in range(run["iters"]):
