@@ -29,6 +29,7 @@
 #include "phalanx/checkpoint/native_checkpoint.h"
 #include "phalanx/checkpoint/saver.h"
 #include "phalanx/nn/parameter_store.h"
+#include "saved_layers.h"
 
 namespace phx {
 namespace {
@@ -80,29 +81,6 @@ std::pair<Time, Time> medians(const std::function<Time()>& plain,
   }
   return {median(a), median(b)};
 }
-
-// Layers of a model with 1024 hidden units, as bytes allow.
-class Layers : public Module {
- public:
-  explicit Layers(int64_t elements) {
-    const int64_t per_layer = 4 * 1024 * 1024 + 3 * 1024 * 2816;
-    for (int64_t i = 0; i < std::max<int64_t>(elements / per_layer, 1); ++i) {
-      const std::string layer = "decoder.layers." + std::to_string(i);
-      add(layer + ".qkv", {3072, 1024});
-      add(layer + ".proj", {1024, 1024});
-      add(layer + ".fc1", {5632, 1024});
-      add(layer + ".fc2", {1024, 2816});
-      add(layer + ".norm", {1024});
-    }
-  }
-
- private:
-  void add(const std::string& name, const Shape& shape) {
-    parameters_.push_back(std::make_unique<Parameter>(whole(shape, Init::constant(1))));
-    add_parameter(name.c_str(), *parameters_.back());
-  }
-  std::vector<std::unique_ptr<Parameter>> parameters_;
-};
 
 Time median_of(const std::function<void()>& f) {
   std::vector<Time> times;

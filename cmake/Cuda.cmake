@@ -37,5 +37,19 @@ set_source_files_properties("${PROJECT_SOURCE_DIR}/src/core/cuda/device_code.cu"
 foreach(folder IN LISTS CUDAToolkit_INCLUDE_DIRS PHX_CUDNN_INCLUDE PHX_CUDNN_FRONTEND_INCLUDE)
   target_include_directories(phx_cuda SYSTEM INTERFACE "$<BUILD_INTERFACE:${folder}>")
 endforeach()
+
+# Tables of tuned products become a part of the program, each a string under its file's name.
+file(GLOB tables CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/kernels/cuda/tables/*.json")
+set(tables_text "")
+foreach(table IN LISTS tables)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${table}")
+  get_filename_component(name "${table}" NAME_WE)
+  file(READ "${table}" text)
+  string(APPEND tables_text "{\"${name}\", R\"phx(${text})phx\"},\n")
+endforeach()
+file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/generated/phalanx_gemm_tables.inc" CONTENT "${tables_text}")
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/kernels/cuda/shipped_gemm_tables.cpp" PROPERTIES
+  INCLUDE_DIRECTORIES "${PROJECT_BINARY_DIR}/generated"
+  OBJECT_DEPENDS "${PROJECT_BINARY_DIR}/generated/phalanx_gemm_tables.inc")
 target_link_libraries(phx_cuda INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS})
 target_compile_options(phx_cuda INTERFACE $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall>>)

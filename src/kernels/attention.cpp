@@ -34,7 +34,9 @@ void check_attention(const AttentionInputs& in, const AttentionOptions& options)
   PHX_CHECK(q.d > 0 && q.d <= kMaxHeadSize, "attention: a head has 1 to ", kMaxHeadSize,
             " channels, not ", q.d);
   check_view("k", k, {k.s, q.b, k.n, q.d}, q.dtype());
-  check_view("v", in.v, {k.s, q.b, k.n, q.d}, q.dtype());
+  PHX_CHECK(in.v.d > 0 && in.v.d <= q.d, "attention: value heads have 1 to ", q.d,
+            " channels, as many as query heads or fewer, not ", in.v.d);
+  check_view("v", in.v, {k.s, q.b, k.n, in.v.d}, q.dtype());
   PHX_CHECK(!options.causal || k.s >= q.s, "attention: ", q.s,
             " causal queries cannot be the last of ", k.s, " keys");
   PHX_CHECK(k.s > 0 || q.s == 0, "attention: ", q.s, " queries have no key to look at");
@@ -90,7 +92,8 @@ AttentionChoice choose_cuda_attention(const AttentionInputs& in, const Attention
   if (options.window_left >= 0 && !options.causal)
     return own("cuDNN has no window without a causal mask here");
   if (in.max_queries() == 1) return own("cuDNN's backward refuses a single position");
-  if (in.packed() && q.d % 16 != 0) return own("cuDNN takes packed heads in multiples of 16 only");
+  if (in.packed() && (q.d % 16 != 0 || in.v.d % 16 != 0))
+    return own("cuDNN takes packed heads in multiples of 16 only");
   if (pass == AttentionPass::backward && q.device().runtime().deterministic()) {
     if (in.packed()) return own("cuDNN's deterministic backward of packed documents has no bound");
     if (deterministic_chunk(in).sequences == 0)
@@ -168,7 +171,7 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, const
                Tensor& lse) {
   check_attention(in, options);
   const HeadView& q = in.q;
-  check_view("o", o, {q.s, q.b, q.n, q.d}, q.dtype());
+  check_view("o", o, {q.s, q.b, q.n, in.v.d}, q.dtype());
   PHX_CHECK(lse.shape() == Shape({q.b, q.n, q.s}) && lse.dtype() == acc_dtype(q.dtype()),
             "attention: lse should be ", Shape({q.b, q.n, q.s}), " in ", acc_dtype(q.dtype()),
             ", but it is ", lse.shape(), " in ", lse.dtype());
@@ -183,11 +186,11 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
                         const AttentionGradients& grads) {
   check_attention(in, options);
   const HeadView &q = in.q, &k = in.k;
-  check_view("o", o, {q.s, q.b, q.n, q.d}, q.dtype());
-  check_view("do", d_o, {q.s, q.b, q.n, q.d}, q.dtype());
+  check_view("o", o, {q.s, q.b, q.n, in.v.d}, q.dtype());
+  check_view("do", d_o, {q.s, q.b, q.n, in.v.d}, q.dtype());
   check_view("dq", grads.dq, {q.s, q.b, q.n, q.d}, q.dtype());
   check_view("dk", grads.dk, {k.s, k.b, k.n, k.d}, q.dtype());
-  check_view("dv", grads.dv, {k.s, k.b, k.n, k.d}, q.dtype());
+  check_view("dv", grads.dv, {k.s, k.b, k.n, in.v.d}, q.dtype());
   if (q.s * q.b == 0) return;
   q.device().runtime().extension<AttentionUse>().note(in, options, AttentionPass::backward);
   Tensor workspace =

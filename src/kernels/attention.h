@@ -2,7 +2,8 @@
 // that packed QKV needs no copies. Nothing of size s x s is ever stored: memory is linear in the
 // sequence.
 //
-//   q, o [sq, b, n, d];  k, v [sk, b, g, d], n % g == 0: query head i uses key head i / (n / g)
+//   q [sq, b, n, d], k [sk, b, g, d], n % g == 0: query head i uses key head i / (n / g)
+//   v [sk, b, g, dv], o [sq, b, n, dv], dv <= d: a value head may be narrower than a query head
 //   lse  [b, n, sq] in acc_dtype: the natural logarithm of the sum of exp of the final scores
 //
 // Query i stands at position i + sk - sq: with sk > sq the queries are the last ones (KV cache).

@@ -8,7 +8,9 @@ using kernels::AttentionInputs;
 
 Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOptions& options,
                  const PackedSequences& packed) {  // [s, b, (n + 2g) * d] -> [s, b, n * d]
-  const auto [n, g, d] = heads;
+  const int64_t n = heads.n, g = heads.g, d = heads.d;
+  PHX_CHECK(heads.value_channels() == d, "attention: within one tensor value heads have the ", d,
+            " channels of query heads, not ", heads.dv, ": give q, k and v apart");
   PHX_CHECK(qkv.rank() == 3 && qkv.dim(2) == (n + 2 * g) * d, "attention: with ", n,
             " query heads, ", g, " key heads and ", d, " channels a head qkv should be [s, b, ",
             (n + 2 * g) * d, "], but it is ", qkv.shape());
@@ -25,7 +27,7 @@ Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOption
   return with_backward(
       o, {qkv},
       [in, heads, options, o = o.detach(), lse](const Tensor& d_o, GradOut& grad) {  // [s, b, n*d]
-        const auto [n, g, d] = heads;
+        const int64_t n = heads.n, g = heads.g, d = heads.d;
         const Tensor& dqkv = grad.out(0);
         kernels::attention_backward(in, options, heads_of(o, d, 0, n), lse, heads_of(d_o, d, 0, n),
                                     {.dq = heads_of(dqkv, d, 0, n),
@@ -35,27 +37,34 @@ Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOption
 }
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHeads& heads,
-                 const AttentionOptions& options) {  // [sq, b, n * d], 2 x [sk, b, g * d]
-  const auto [n, g, d] = heads;
+                 const AttentionOptions& options, const PackedSequences& packed) {
+  const int64_t n = heads.n, g = heads.g, d = heads.d, dv = heads.value_channels();
   PHX_CHECK(q.rank() == 3 && q.dim(2) == n * d, "attention: with ", n, " heads of ", d,
             " channels q should be [sq, b, ", n * d, "], but it is ", q.shape());
-  PHX_CHECK(k.rank() == 3 && k.dim(2) == g * d && v.shape() == k.shape(), "attention: with ", g,
-            " heads of ", d, " channels k and v should be [sk, b, ", g * d, "], but they are ",
-            k.shape(), " and ", v.shape());
-  const AttentionInputs in{
-      .q = heads_of(q, d, 0, n), .k = heads_of(k, d, 0, g), .v = heads_of(v, d, 0, g)};
-  Tensor o = empty_like(q);
+  PHX_CHECK(k.rank() == 3 && k.dim(2) == g * d && v.shape() == Shape({k.dim(0), k.dim(1), g * dv}),
+            "attention: with ", g, " heads of ", d, " and ", dv,
+            " channels k and v should be [sk, b, ", g * d, "] and [sk, b, ", g * dv,
+            "], but they are ", k.shape(), " and ", v.shape());
+  const AttentionInputs in{.q = heads_of(q, d, 0, n),
+                           .k = heads_of(k, d, 0, g),
+                           .v = heads_of(v, dv, 0, g),
+                           .cu_seqlens = packed.cu_seqlens,
+                           .max_seqlen = packed.max_seqlen};
+  Tensor o = empty({q.dim(0), q.dim(1), n * dv}, q.dtype(), q.device());
   Tensor lse = empty({q.dim(1), n, q.dim(0)}, acc_dtype(q.dtype()), q.device());
-  kernels::attention(in, options, heads_of(o, d, 0, n), lse);
+  kernels::attention(in, options, heads_of(o, dv, 0, n), lse);
 
-  return with_backward(
-      o, {q, k, v}, [in, heads, options, o = o.detach(), lse](const Tensor& d_o, GradOut& grad) {
-        const auto [n, g, d] = heads;
-        kernels::attention_backward(in, options, heads_of(o, d, 0, n), lse, heads_of(d_o, d, 0, n),
-                                    {.dq = heads_of(grad.out(0), d, 0, n),
-                                     .dk = heads_of(grad.out(1), d, 0, g),
-                                     .dv = heads_of(grad.out(2), d, 0, g)});
-      });
+  return with_backward(o, {q, k, v},
+                       [in, heads, options, o = o.detach(), lse](const Tensor& d_o,
+                                                                 GradOut& grad) {  // [sq, b, n*dv]
+                         const int64_t n = heads.n, g = heads.g, d = heads.d,
+                                       dv = heads.value_channels();
+                         kernels::attention_backward(in, options, heads_of(o, dv, 0, n), lse,
+                                                     heads_of(d_o, dv, 0, n),
+                                                     {.dq = heads_of(grad.out(0), d, 0, n),
+                                                      .dk = heads_of(grad.out(1), d, 0, g),
+                                                      .dv = heads_of(grad.out(2), dv, 0, g)});
+                       });
 }
 
 }  // namespace phx

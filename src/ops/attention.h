@@ -12,9 +12,11 @@ using kernels::AttentionOptions;
 using kernels::AttentionRandom;
 
 struct QkvHeads {
-  int64_t n = 0;  // query heads
-  int64_t g = 0;  // key and value heads; n is a multiple
-  int64_t d = 0;  // channels a head
+  int64_t n = 0;   // query heads
+  int64_t g = 0;   // key and value heads; n is a multiple
+  int64_t d = 0;   // channels a head of queries and keys
+  int64_t dv = 0;  // of values, where they are fewer; 0: as many
+  int64_t value_channels() const { return dv > 0 ? dv : d; }
 };
 
 // Several sequences laid end to end in one row of t tokens; none sees another.
@@ -29,7 +31,8 @@ Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOption
                  const PackedSequences& packed = {});  // [s, b, (n + 2g) * d] -> [s, b, n * d]
 
 // From separate tensors; sk may exceed sq: the queries are then the last positions (KV cache).
+// q [sq, b, n * d], k [sk, b, g * d], v [sk, b, g * dv] -> [sq, b, n * dv]
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHeads& heads,
-                 const AttentionOptions& options = {});  // [sq, b, n * d], 2 x [sk, b, g * d]
+                 const AttentionOptions& options = {}, const PackedSequences& packed = {});
 
 }  // namespace phx

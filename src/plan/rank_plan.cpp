@@ -1,6 +1,7 @@
 #include "phalanx/plan/rank_plan.h"
 
 #include "phalanx/kernels/attention_use.h"
+#include "phalanx/kernels/gemm_problem.h"
 
 namespace phx {
 
@@ -45,6 +46,7 @@ RankPlan plan_rank(const RunConfig& config, int world, int rank, const PlanOptio
   plan.traffic = ranks.traffic();
   for (const auto& line : runtime.extension<kernels::AttentionUse>().lines())
     plan.attention.push_back(line.text);
+  plan.products = runtime.extension<kernels::GemmUse>().seen;
   plan.divergence = runtime.allocator().last_divergence();
   return plan;
 }

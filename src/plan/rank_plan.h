@@ -8,6 +8,7 @@
 #include "phalanx/comm/meta_world.h"
 #include "phalanx/core/host_side.h"
 #include "phalanx/core/runtime.h"
+#include "phalanx/kernels/gemm_problem.h"
 #include "phalanx/train/session.h"
 
 namespace phx {
@@ -26,8 +27,9 @@ struct RankPlan {
   // Of one steady step.
   Cost cost;
   TrafficByGroup traffic;
-  std::vector<std::string> attention;  // what would compute it, a line each
-  int groups = 0;                      // of ranks that this rank is in
+  std::vector<std::string> attention;       // what would compute it, a line each
+  std::set<kernels::GemmProblem> products;  // of matrices, for `phalanx tune`
+  int groups = 0;                           // of ranks that this rank is in
   std::string divergence;  // what the allocator says of a step that is not planned; else empty
 };
 

@@ -44,7 +44,7 @@ void TrainConfig::each(Field&& field) {
       Own{});
   field("gemm-table", gemm_table,
         "which algorithms products take: a file of `phalanx tune`, or none",
-        DefaultIs{"the user's, where there is one"}, Own{});
+        DefaultIs{"the user's and the program's, where they fit"}, Own{});
   field("check-for-nan-in-loss-and-grad", check_for_nan_in_loss_and_grad,
         "skip steps whose gradients are not finite, and go on",
         OffSwitch{"no-check-for-nan-in-loss-and-grad"},

@@ -181,7 +181,7 @@ RunEnd Trainer::train() {
     if (saver_) say_saved(saver_->poll());
     saving_ = false;
     if (reports_now) report();
-    if (i == 1 + first) say_attention();
+    if (i == 1 + first) say_kernels();
     if (i == 1 + first || i == 4 + first)
       say_memory();  // the first step, and when the arena is in use
     say_divergence();

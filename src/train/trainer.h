@@ -78,7 +78,7 @@ class Trainer {
   void save_hf();      // the checkpoint just saved, as a Hugging Face folder
   void say_saved(const std::optional<SaveReport>& report);
   std::optional<RunEnd> time_to_stop();
-  void say_attention();
+  void say_kernels();
   void say_memory();
   void say_divergence();
   bool alone() const { return session_.mesh.size() == 1; }

@@ -7,6 +7,7 @@
 #include "phalanx/base/format.h"
 #include "phalanx/base/log.h"
 #include "phalanx/kernels/attention_use.h"
+#include "phalanx/kernels/gemm_tuning.h"
 #include "phalanx/report/log_line.h"
 #include "phalanx/report/memory_table.h"
 #include "phalanx/train/trainer.h"
@@ -93,7 +94,7 @@ void Trainer::say_memory() {
   if (!host.empty()) terminal_.print("  " + host);
 }
 
-void Trainer::say_attention() {
+void Trainer::say_kernels() {
   if (!speaks()) return;
   Runtime& runtime = session_.store.weights().runtime();
   for (const auto& line : runtime.extension<kernels::AttentionUse>().lines()) {
@@ -102,6 +103,8 @@ void Trainer::say_attention() {
     else
       terminal_.print(line.text);
   }
+  if (const auto tuning = kernels::gemm_tuning(runtime))
+    terminal_.print(kernels::gemm_tuning_line(*tuning));
 }
 
 void Trainer::say_divergence() {

@@ -17,19 +17,22 @@ namespace {
 
 using namespace phx::testing;
 
-// A problem in plain numbers: q [sq, b, n, d], k and v [sk, b, g, d].
+// A problem in plain numbers: q [sq, b, n, d], k [sk, b, g, d], v [sk, b, g, dv].
 struct Problem {
   int64_t sq, sk, b, n, g, d;
   AttentionOptions options;
+  int64_t dv = 0;  // 0: as d
+  int64_t value_channels() const { return dv > 0 ? dv : d; }
 };
 
-// The definition, one query at a time. Returns o [sq, b, n, d].
+// The definition, one query at a time. Returns o [sq, b, n, dv].
 std::vector<double> naive(const Problem& p, const std::vector<double>& q,
                           const std::vector<double>& k, const std::vector<double>& v) {
   const AttentionOptions& options = p.options;
   const double scale = options.scale != 0 ? options.scale : 1 / std::sqrt(double(p.d));
   const uint64_t key = philox_key(options.random.seed, options.random.site, options.random.step);
-  std::vector<double> o(p.sq * p.b * p.n * p.d, 0.0);
+  const int64_t dv = p.value_channels();
+  std::vector<double> o(p.sq * p.b * p.n * dv, 0.0);
   for (int64_t b = 0; b < p.b; ++b) {
     for (int64_t n = 0; n < p.n; ++n) {
       for (int64_t i = 0; i < p.sq; ++i) {
@@ -61,9 +64,9 @@ std::vector<double> naive(const Problem& p, const std::vector<double>& q,
             const bool kept = (bits.x[byte / 4] >> (8 * (byte % 4)) & 255) >= threshold;
             weight = kept ? weight / (1 - threshold / 256) : 0.0;
           }
-          for (int64_t c = 0; c < p.d; ++c)
-            o[((i * p.b + b) * p.n + n) * p.d + c] +=
-                weight * v[((j * p.b + b) * p.g + kv) * p.d + c];
+          for (int64_t c = 0; c < dv; ++c)
+            o[((i * p.b + b) * p.n + n) * dv + c] +=
+                weight * v[((j * p.b + b) * p.g + kv) * dv + c];
         }
       }
     }
@@ -74,8 +77,8 @@ std::vector<double> naive(const Problem& p, const std::vector<double>& q,
 void expect_matches_naive(const Problem& p, double tolerance = 1e-12, DType dtype = DType::f64) {
   const Tensor q = randn({p.sq, p.b, p.n * p.d}, Seed{1}, dtype);
   const Tensor k = randn({p.sk, p.b, p.g * p.d}, Seed{2}, dtype);
-  const Tensor v = randn({p.sk, p.b, p.g * p.d}, Seed{3}, dtype);
-  const Tensor o = attention(q, k, v, {p.n, p.g, p.d}, p.options);
+  const Tensor v = randn({p.sk, p.b, p.g * p.value_channels()}, Seed{3}, dtype);
+  const Tensor o = attention(q, k, v, {p.n, p.g, p.d, p.dv}, p.options);
   const Tensor expected = from_values(naive(p, to_values(q), to_values(k), to_values(v)), o.shape(),
                                       DType::f64, test_device());
   expect_close(o, expected, tolerance);
@@ -170,6 +173,17 @@ TEST(Attention, EveryHeadSizeMatchesTheDefinition) {
   }
 }
 
+TEST(Attention, ValueHeadsMayBeNarrowerThanQueryHeads) {
+  for (const auto& [d, dv] : {std::pair(192, 128), std::pair(24, 16), std::pair(9, 1)}) {
+    expect_matches_naive({150, 150, 2, 4, 2, d, {}, dv});
+    expect_matches_naive({75, 75, 1, 2, 1, d, {.causal = false}, dv}, 3e-6, DType::f32);
+  }
+  AttentionOptions all = dropout_options(0.3);
+  all.window_left = 40;
+  all.softcap = 2;
+  expect_matches_naive({70, 130, 2, 4, 2, 24, all, 16});
+}
+
 TEST(Attention, SixteenBitTypesRoundOnceAtTheStore) {
   const Problem p{75, 75, 1, 4, 2, 32, {}};
   expect_matches_naive(p, 1.0 / 256, DType::bf16);  // half a unit of 8 bits
@@ -223,6 +237,33 @@ TEST(Attention, PackedSequencesEqualSeparateOnes) {
   }
 }
 
+// [s, b, ..] three times, as the separate op takes them.
+std::vector<Tensor> separate_inputs(int64_t s, int64_t b, const QkvHeads& heads, DType dtype) {
+  return {randn({s, b, heads.n * heads.d}, Seed{1}, dtype),
+          randn({s, b, heads.g * heads.d}, Seed{2}, dtype),
+          randn({s, b, heads.g * heads.value_channels()}, Seed{3}, dtype)};
+}
+
+Function separate_on(const std::vector<int64_t>& ends, int64_t longest, const QkvHeads& heads,
+                     const AttentionOptions& options) {
+  return [=](std::span<const Tensor> in) {
+    const Tensor cu = from_ints(ends, {int64_t(ends.size())}, DType::i32, in[0].device());
+    return attention(in[0], in[1], in[2], heads, options,
+                     {.cu_seqlens = cu, .max_seqlen = longest});
+  };
+}
+
+TEST(Attention, PackedSequencesWithNarrowerValueHeadsEqualSeparateOnes) {
+  const QkvHeads heads{4, 2, 12, 8};
+  const std::vector<Tensor> in = separate_inputs(100, 1, heads, DType::f64);
+  const Tensor together = separate_on({0, 30, 100}, 70, heads, {})(in);
+  for (const auto& [begin, count] : {std::pair(0, 30), std::pair(30, 70)})
+    expect_close(together.rows(begin, count),
+                 attention(in[0].rows(begin, count), in[1].rows(begin, count),
+                           in[2].rows(begin, count), heads),
+                 1e-14);
+}
+
 TEST(Attention, DropoutOfASampleDoesNotDependOnTheRowThatItIsPackedInto) {
   const QkvHeads heads{4, 2, 8};
   AttentionOptions options = dropout_options(0.3);
@@ -260,6 +301,17 @@ TEST(Attention, GradientsMatchFiniteDifferencesAcrossBlocks) {
       {randn({66, 1, 4}, Seed{1}), randn({70, 1, 2}, Seed{2}), randn({70, 1, 2}, Seed{3})});
 }
 
+TEST(Attention, GradientsWithNarrowerValueHeadsMatchFiniteDifferences) {
+  const QkvHeads heads{4, 2, 5, 3};
+  AttentionOptions dropped = dropout_options(0.4);
+  dropped.softcap = 1.5;
+  for (const AttentionOptions& options : {AttentionOptions{}, dropped})
+    expect_gradients_match(separate_attention(heads, options),
+                           separate_inputs(7, 2, heads, DType::f64));
+  expect_gradients_match(separate_on({0, 3, 70, 72}, 67, {2, 1, 3, 2}, {}),
+                         separate_inputs(72, 1, {2, 1, 3, 2}, DType::f64));
+}
+
 TEST(Attention, ResultsDoNotDependOnTheNumberOfThreads) {
   auto bytes = [](int threads) {
     Runtime runtime({.threads = threads});
@@ -287,6 +339,15 @@ TEST(Attention, MetaAllocatesLikeCpu) {
           return attention(in[0], {4, 2, 24}, {}, {.cu_seqlens = cu, .max_seqlen = 60});
         },
         std::vector<Tensor>{zeros({100, 1, 8 * 24}, DType::f32, device)});
+  });
+}
+
+TEST(Attention, MetaAllocatesLikeCpuWithNarrowerValueHeads) {
+  expect_meta_allocates_like_cpu([&](Device device) {
+    gradients_of(separate_attention({4, 2, 24, 16}, {}),
+                 std::vector<Tensor>{zeros({100, 2, 4 * 24}, DType::f32, device),
+                                     zeros({100, 2, 2 * 24}, DType::f32, device),
+                                     zeros({100, 2, 2 * 16}, DType::f32, device)});
   });
 }
 
@@ -398,6 +459,45 @@ PHX_CUDA_TEST(Attention, CudaMatchesCpuWithWindowSoftcapAndDropout) {
           AttentionOptions{.causal = false, .window_left = 33}, AttentionOptions{.softcap = 2.0},
           dropout_options(0.3), dropped})
       expect_cuda_matches({150, 150, 2, 4, 2, 64, options}, dtype);
+}
+
+// As in multi-latent attention. f32, dropout and decoding take our own kernels, the others cuDNN's.
+PHX_CUDA_TEST(Attention, CudaMatchesCpuWithNarrowerValueHeads) {
+  const auto check = [](int64_t s, const QkvHeads& heads, const AttentionOptions& options,
+                        DType dtype) {
+    SCOPED_TRACE(::testing::Message() << "s " << s << ", n " << heads.n << ", g " << heads.g
+                                      << ", d " << heads.d << " / " << heads.dv << ", " << dtype);
+    expect_cuda_matches_cpu(separate_attention(heads, options), separate_inputs(s, 2, heads, dtype),
+                            cuda_tolerance(dtype));
+  };
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (int64_t s : {64, 200, 257})
+      for (bool causal : {true, false}) check(s, {4, 4, 192, 128}, {.causal = causal}, dtype);
+    check(150, {4, 2, 192, 128}, {}, dtype);
+    check(150, {4, 4, 96, 64}, {.window_left = 40}, dtype);
+    check(150, {4, 2, 21, 13}, {}, dtype);
+    check(150, {4, 4, 192, 128}, dropout_options(0.3), dtype);
+  }
+}
+
+PHX_CUDA_TEST(Attention, CudaMatchesCpuOnPackedSequencesWithNarrowerValueHeads) {
+  for (const QkvHeads& heads : {QkvHeads{4, 4, 192, 128}, QkvHeads{4, 2, 192, 128}})
+    for (const std::vector<int64_t>& ends :
+         {std::vector<int64_t>{0, 3, 3, 80, 81, 273}, std::vector<int64_t>{0, 128, 256, 273, 273}})
+      for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+        expect_cuda_matches_cpu(separate_on(ends, 273, heads, {}),
+                                separate_inputs(273, 1, heads, dtype), cuda_tolerance(dtype));
+}
+
+PHX_CUDA_TEST(Attention, DeterministicBackwardWithNarrowerValueHeadsGivesTheSameBytesTwice) {
+  Runtime runtime({.kind = DeviceKind::cuda, .deterministic = true});
+  const QkvHeads heads{4, 4, 192, 128};
+  std::vector<Tensor> in;
+  for (const Tensor& x : separate_inputs(700, 2, heads, DType::bf16))
+    in.push_back(to_device(x, runtime.device()));
+  const Gradients a = gradients_of(separate_attention(heads, {}), in);
+  const Gradients b = gradients_of(separate_attention(heads, {}), in);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(to_values(a.inputs[i]), to_values(b.inputs[i]));
 }
 
 PHX_CUDA_TEST(Attention, CudaMatchesCpuOnTheLastQueries) {
@@ -577,9 +677,11 @@ PHX_CUDA_TEST(Attention, DeterministicBackwardInPartsEqualsTheWhole) {
 TEST(Attention, FaultsOfCudnnAreKnownByVersion) {
   using kernels::cuda::known_cudnn_fault;
   kernels::cuda::AttentionKind kind{
-      .pass = kernels::AttentionPass::backward, .d = 192, .packed = true};
+      .pass = kernels::AttentionPass::backward, .d = 192, .dv = 192, .packed = true};
   EXPECT_NE(known_cudnn_fault(91400, kind), nullptr);
   EXPECT_EQ(known_cudnn_fault(91900, kind), nullptr);
+  kind.dv = 128;
+  EXPECT_EQ(known_cudnn_fault(91400, kind), nullptr);
   kind.d = 128;
   EXPECT_EQ(known_cudnn_fault(91400, kind), nullptr);
 }
@@ -601,6 +703,16 @@ TEST(Attention, RefusesWhatDoesNotFit) {
               attention(q, k, k, {1, 1, 8});
             }),
             "attention: 5 causal queries cannot be the last of 4 keys");
+  EXPECT_EQ(error_of([] {
+              const Tensor q = randn({4, 1, 8}, Seed{1}), v = randn({4, 1, 12}, Seed{1});
+              attention(q, q, v, {1, 1, 8, 12});
+            }),
+            "attention: value heads have 1 to 8 channels, as many as query heads or fewer, not 12");
+  EXPECT_EQ(error_of([] {
+              attention(randn({4, 1, 24}, Seed{1}), {1, 1, 8, 4});
+            }),
+            "attention: within one tensor value heads have the 8 channels of query heads, not 4: "
+            "give q, k and v apart");
   EXPECT_EQ(error_of([] {
               const int64_t ends[] = {0, 6, 4};
               attention(

@@ -94,7 +94,7 @@ void forward_block(const AttentionInputs& in, const AttentionOptions& options,
     block_scores<Acc>(block, d, scratch.k, ld, scratch.qt, Acc(options.softcap), scratch.p);
     block.hide(scratch.p, Acc(kHidden));
     fold(block, scratch.p, scratch.top, scratch.sum, scratch.shrink);
-    for (int64_t c = 0; c < d; ++c) {
+    for (int64_t c = 0; c < in.v.d; ++c) {
       Acc* lane = scratch.ot + c * kQueries;
       for (int64_t q = 0; q < kQueries; ++q) lane[q] *= scratch.shrink[q];
     }
@@ -106,7 +106,7 @@ void forward_block(const AttentionInputs& in, const AttentionOptions& options,
       });
     }
     block.lanes<Acc>([&](int64_t row, int64_t row_end, int64_t lane, int64_t lane_end) {
-      block_gemm<Acc>(d, lane_end - lane, row_end - row, {scratch.v + row * ld, 1, ld},
+      block_gemm<Acc>(in.v.d, lane_end - lane, row_end - row, {scratch.v + row * ld, 1, ld},
                       scratch.p + row * kQueries + lane, kQueries, scratch.ot + lane, kQueries,
                       true);
     });

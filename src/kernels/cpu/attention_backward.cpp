@@ -39,7 +39,7 @@ void load_queries(const Problem& problem, const Sequence& sequence, int64_t head
                   int64_t queries, Scratch<acc_t<T>>& scratch) {
   using Acc = acc_t<T>;
   const AttentionInputs& in = problem.in;
-  const int64_t d = in.q.d, ld = padded_head<Acc>(d), row = sequence.q_row + first;
+  const int64_t ld = padded_head<Acc>(in.q.d), row = sequence.q_row + first;
   load_rows<T>(in.q, row, sequence.batch, head, queries, scratch.q, ld);
   load_rows<T>(problem.d_o, row, sequence.batch, head, queries, scratch.d_o, ld);
   transpose(kQueries, ld, scratch.q, ld, Acc(attention_scale(in, problem.options)), scratch.qt,
@@ -53,7 +53,7 @@ void load_queries(const Problem& problem, const Sequence& sequence, int64_t head
       const T* out = row_of<T>(problem.o, row + i, sequence.batch, head);
       const Acc* d_out = scratch.d_o + i * ld;
 #pragma omp simd reduction(+ : sum)
-      for (int64_t c = 0; c < d; ++c) sum += d_out[c] * Acc(out[c]);
+      for (int64_t c = 0; c < in.v.d; ++c) sum += d_out[c] * Acc(out[c]);
     }
     scratch.delta[i] = sum;
     scratch.lse[i] = i < queries ? lse[i] : Acc(0);
@@ -104,7 +104,7 @@ void backward_block(const Problem& problem, const Sequence& sequence, int64_t he
     load_rows<T>(in.v, sequence.k_row + key, sequence.batch, key_head, keys, scratch.v, ld);
     if (options.dropout > 0) block_dropout(block, options, sequence, head, scratch.keep);
     block_scores<Acc>(block, d, scratch.k, ld, scratch.qt, Acc(options.softcap), scratch.p);
-    block_scores<Acc>(block, d, scratch.v, ld, scratch.d_ot, Acc(0), scratch.ds);
+    block_scores<Acc>(block, in.v.d, scratch.v, ld, scratch.d_ot, Acc(0), scratch.ds);
     differentiate(block, options, scratch);
     for (int i = 0; i < block.num_chunks; ++i) {
       const Chunk& chunk = block.chunks[i];

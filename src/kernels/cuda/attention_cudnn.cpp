@@ -74,7 +74,7 @@ void open_cudnn() {
 }
 
 // What a graph depends on. Pointers are given at each execution.
-using Key = std::array<int64_t, 36>;
+using Key = std::array<int64_t, 37>;
 
 void put(Key& key, size_t& at, std::initializer_list<int64_t> values) {
   for (int64_t value : values) key.at(at++) = value;
@@ -85,7 +85,7 @@ Key key_of(const AttentionInputs& in, const AttentionOptions& options, Attention
   Key key{};
   size_t at = 0;
   put(key, at,
-      {int64_t(pass), int64_t(in.q.dtype()), in.q.s, in.q.b, in.q.n, in.k.n, in.q.d,
+      {int64_t(pass), int64_t(in.q.dtype()), in.q.s, in.q.b, in.q.n, in.k.n, in.q.d, in.v.d,
        int64_t(options.causal), options.window_left, in.packed() ? in.num_seqs() : 0, in.max_seqlen,
        int64_t(std::bit_cast<uint64_t>(attention_scale(in, options)))});
   for (const HeadView* x : views) put(key, at, {x->stride_s, x->stride_b, x->stride_n});
@@ -240,7 +240,9 @@ class CudnnAttention {
     GraphTensors tensors(made->graph, in);
     set_mask(attributes, options);
     tensors.set_lengths(attributes);
-    if (in.packed())  // else cuDNN would make room for as many of the longest
+    // Else cuDNN would make room for as many of the longest. Before 9.19 (seen with 9.14.0) it is
+    // wrong with the bound where value heads are narrower.
+    if (in.packed() && (in.q.d == in.v.d || cudnn_version() >= 91900))
       attributes.set_max_total_seq_len_q(in.q.s).set_max_total_seq_len_kv(in.k.s);
     const auto [dq, dk, dv] = made->graph.sdpa_backward(
         tensors.input(in.q, kQ), tensors.input(in.k, kK), tensors.input(in.v, kV),

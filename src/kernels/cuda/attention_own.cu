@@ -14,7 +14,7 @@ AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions
                                std::initializer_list<const HeadView*> views) {
   const int64_t size = size_of(in.q.dtype());
   auto aligned = [&](int64_t elements) {
-    bool all = in.q.d % elements == 0;
+    bool all = in.q.d % elements == 0 && in.v.d % elements == 0;
     for (const HeadView* x : views)
       all = all && reinterpret_cast<uintptr_t>(x->base.raw()) % (elements * size) == 0 &&
             x->offset % elements == 0 && x->stride_s % elements == 0 &&
@@ -26,6 +26,7 @@ AttentionShape attention_shape(const AttentionInputs& in, const AttentionOptions
       .n = narrow<int>(in.q.n),
       .group = narrow<int>(in.q.n / in.k.n),
       .d = narrow<int>(in.q.d),
+      .dv = narrow<int>(in.v.d),
       .sq = narrow<int>(in.q.s),
       .sk = narrow<int>(in.k.s),
       .cu_seqlens = in.packed() ? in.cu_seqlens.data<int32_t>() : nullptr,
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   const int row = 16 * warp + lane / 4;          // and row + 8
   const int position = first + row + seq.shift;  // of that query
   load_tile<kTileRows, D>(shape, tensors.q.at(seq.q_row + first, seq.batch, head),
-                          tensors.q.stride_s, queries, q);
+                          tensors.q.stride_s, queries, shape.d, q);
 
   float sums[D / 8][4] = {};
   float top[2] = {-INFINITY, -INFINITY}, total[2] = {0.f, 0.f};  // top in units of log2
@@ -110,9 +111,9 @@ __global__ void __launch_bounds__(kThreads)
     const int keys = min(kN, seq.keys - key);
     __syncthreads();  // everybody is done with the last tiles
     load_tile<kN, D>(shape, tensors.k.at(seq.k_row + key, seq.batch, key_head), tensors.k.stride_s,
-                     keys, k);
+                     keys, shape.d, k);
     load_tile<kN, D>(shape, tensors.v.at(seq.k_row + key, seq.batch, key_head), tensors.v.stride_s,
-                     keys, v);
+                     keys, shape.dv, v);
     __syncthreads();
     float s[kN / 8][4] = {};
     add_product_nt<D>(s, q + 16 * warp * kLd, kLd, k, kLd);
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(kThreads)
                   8 * half] = (top[half] + log2f(total[half])) * kLn2;
   }
   store_rows(shape, sums, inverse, tensors.o.at(seq.q_row + first, seq.batch, head),
-             tensors.o.stride_s, 16 * warp, 0, queries);
+             tensors.o.stride_s, 16 * warp, 0, queries, shape.dv);
 }
 
 }  // namespace

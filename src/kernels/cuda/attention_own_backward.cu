@@ -35,7 +35,7 @@ __global__ void delta_kernel(const AttentionShape shape, const BackwardTensors<T
   const T* o = tensors.o.at(row, batch, head);
   const T* d_o = tensors.d_o.at(row, batch, head);
   float sum = 0.f;
-  for (int c = threadIdx.x % kWarp; c < shape.d; c += kWarp) sum += float(o[c]) * float(d_o[c]);
+  for (int c = threadIdx.x % kWarp; c < shape.dv; c += kWarp) sum += float(o[c]) * float(d_o[c]);
 #pragma unroll
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2)
     sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
@@ -105,9 +105,9 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int row = 16 * (warp % 4), column = warp / 4 * (kN / 2), channel = warp / 4 * (D / 2);
   load_tile<kTileRows, D>(shape, tensors.k.at(seq.k_row + first, seq.batch, key_head),
-                          tensors.k.stride_s, keys, tiles.own_a);
+                          tensors.k.stride_s, keys, shape.d, tiles.own_a);
   load_tile<kTileRows, D>(shape, tensors.v.at(seq.k_row + first, seq.batch, key_head),
-                          tensors.v.stride_s, keys, tiles.own_b);
+                          tensors.v.stride_s, keys, shape.dv, tiles.own_b);
 
   const int begin = shape.causal ? max(0, first - seq.shift) / kN * kN : 0;
   const int end =
@@ -118,9 +118,9 @@ __global__ void __launch_bounds__(kThreads)
       const int queries = min(kN, seq.queries - query);
       __syncthreads();  // everybody is done with the last tiles
       load_tile<kN, D>(shape, tensors.q.at(seq.q_row + query, seq.batch, head), tensors.q.stride_s,
-                       queries, tiles.run_a);
+                       queries, shape.d, tiles.run_a);
       load_tile<kN, D>(shape, tensors.d_o.at(seq.q_row + query, seq.batch, head),
-                       tensors.d_o.stride_s, queries, tiles.run_b);
+                       tensors.d_o.stride_s, queries, shape.dv, tiles.run_b);
       if (threadIdx.x < queries) {
         const int64_t at = (int64_t{seq.batch} * shape.n + head) * shape.sq + seq.q_row + query;
         tiles.lse[threadIdx.x] = tensors.lse[at + threadIdx.x];
@@ -161,9 +161,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   const float scales[2] = {shape.scale, shape.scale}, ones[2] = {1.f, 1.f};
   store_rows(shape, dk, scales, tensors.dk.at(seq.k_row + first, seq.batch, key_head),
-             tensors.dk.stride_s, row, channel, keys);
+             tensors.dk.stride_s, row, channel, keys, shape.d);
   store_rows(shape, dv, ones, tensors.dv.at(seq.k_row + first, seq.batch, key_head),
-             tensors.dv.stride_s, row, channel, keys);
+             tensors.dv.stride_s, row, channel, keys, shape.dv);
 }
 
 template <class T, int D>
@@ -182,9 +182,9 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int row = 16 * (warp % 4), column = warp / 4 * (kN / 2), channel = warp / 4 * (D / 2);
   load_tile<kTileRows, D>(shape, tensors.q.at(seq.q_row + first, seq.batch, head),
-                          tensors.q.stride_s, queries, tiles.own_a);
+                          tensors.q.stride_s, queries, shape.d, tiles.own_a);
   load_tile<kTileRows, D>(shape, tensors.d_o.at(seq.q_row + first, seq.batch, head),
-                          tensors.d_o.stride_s, queries, tiles.own_b);
+                          tensors.d_o.stride_s, queries, shape.dv, tiles.own_b);
   if (threadIdx.x < queries) {
     const int64_t at = (int64_t{seq.batch} * shape.n + head) * shape.sq + seq.q_row + first;
     tiles.lse[threadIdx.x] = tensors.lse[at + threadIdx.x];
@@ -198,9 +198,9 @@ __global__ void __launch_bounds__(kThreads)
     const int keys = min(kN, seq.keys - key);
     __syncthreads();  // everybody is done with the last tiles
     load_tile<kN, D>(shape, tensors.k.at(seq.k_row + key, seq.batch, key_head), tensors.k.stride_s,
-                     keys, tiles.run_a);
+                     keys, shape.d, tiles.run_a);
     load_tile<kN, D>(shape, tensors.v.at(seq.k_row + key, seq.batch, key_head), tensors.v.stride_s,
-                     keys, tiles.run_b);
+                     keys, shape.dv, tiles.run_b);
     if (shape.threshold > 0)
       make_mask<kTileRows>(shape, seq, head, first + seq.shift, key, tiles.mask);
     __syncthreads();
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const float scales[2] = {shape.scale, shape.scale};
   store_rows(shape, dq, scales, tensors.dq.at(seq.q_row + first, seq.batch, head),
-             tensors.dq.stride_s, row, channel, queries);
+             tensors.dq.stride_s, row, channel, queries, shape.d);
 }
 
 template <class Kernel, class... Args>

@@ -36,8 +36,8 @@ Heads<T> heads(const HeadView& view) {
 
 // Everything that a kernel needs to know beside its tensors.
 struct AttentionShape {
-  int n, group;  // query heads; query heads a key head
-  int d;
+  int n, group;           // query heads; query heads a key head
+  int d, dv;              // channels of q and k, and of v and o; dv <= d
   int sq, sk;             // rows, over all packed sequences
   const int* cu_seqlens;  // nullptr: not packed
   bool causal;
@@ -133,16 +133,17 @@ constexpr int padded_row(int width) {
   return width + 16 / int(sizeof(T));
 }
 
-// tile [kRows, padded_row(kWide)] from rows [first, first + count) of a head, zero elsewhere.
+// tile [kRows, padded_row(kWide)] from rows [first, first + count) and `width` channels of a head,
+// zero elsewhere.
 template <int kRows, int kWide, class T>
 __device__ void load_tile(const AttentionShape& shape, const T* from, int64_t stride, int count,
-                          T* tile) {
+                          int width, T* tile) {
   constexpr int kLd = padded_row<T>(kWide), kVector = 16 / int(sizeof(T));
   if (shape.vector) {
     for (int i = threadIdx.x; i < kRows * (kWide / kVector); i += blockDim.x) {
       const int row = i / (kWide / kVector), column = i % (kWide / kVector) * kVector;
       uint4 value = {0, 0, 0, 0};
-      if (row < count && column < shape.d)
+      if (row < count && column < width)
         value = *reinterpret_cast<const uint4*>(from + row * stride + column);
       *reinterpret_cast<uint4*>(tile + row * kLd + column) = value;
     }
@@ -150,7 +151,7 @@ __device__ void load_tile(const AttentionShape& shape, const T* from, int64_t st
     for (int i = threadIdx.x; i < kRows * kWide; i += blockDim.x) {
       const int row = i / kWide, column = i % kWide;
       tile[row * kLd + column] =
-          row < count && column < shape.d ? from[row * stride + column] : T(0.f);
+          row < count && column < width ? from[row * stride + column] : T(0.f);
     }
   }
 }
@@ -281,11 +282,11 @@ __device__ void put_tile(const float (&sum)[kTiles][4], T* tile, int ld) {
 }
 
 // The warp's 16 rows, times factor[half], to rows of a head; rows beyond `count` and columns beyond
-// d stay untouched. `row` and `column` say where the warp's part of the tile begins.
+// `width` stay untouched. `row` and `column` say where the warp's part of the tile begins.
 template <int kTiles, class T>
 __device__ void store_rows(const AttentionShape& shape, const float (&sum)[kTiles][4],
                            const float (&factor)[2], T* to, int64_t stride, int row, int column,
-                           int count) {
+                           int count, int width) {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -298,11 +299,11 @@ __device__ void store_rows(const AttentionShape& shape, const float (&sum)[kTile
       phx::cuda::Pack<T, 2> pair;
       pair[0] = T(sum[j][2 * half] * factor[half]);
       pair[1] = T(sum[j][2 * half + 1] * factor[half]);
-      if (shape.pairs && c + 1 < shape.d) {
+      if (shape.pairs && c + 1 < width) {
         phx::cuda::store(out + c, pair);
       } else {
-        if (c < shape.d) out[c] = pair[0];
-        if (c + 1 < shape.d) out[c + 1] = pair[1];
+        if (c < width) out[c] = pair[0];
+        if (c + 1 < width) out[c + 1] = pair[1];
       }
     }
   }

@@ -166,8 +166,9 @@ std::unique_ptr<Runtime> scratch_beside(const Runtime& runtime) {
 std::string AttentionKind::text() const {
   return str_cat("the ", pass == AttentionPass::forward ? "forward" : "backward", " of ",
                  packed ? "packed " : "", "attention (", dtype, ", heads of ", d,
-                 shared ? ", shared key heads" : "", causal ? ", causal" : "",
-                 windowed ? ", windowed" : "", deterministic ? ", deterministic" : "", ")");
+                 dv != d ? str_cat(" and ", dv) : "", shared ? ", shared key heads" : "",
+                 causal ? ", causal" : "", windowed ? ", windowed" : "",
+                 deterministic ? ", deterministic" : "", ")");
 }
 
 AttentionKind attention_kind(const AttentionInputs& in, const AttentionOptions& options,
@@ -176,6 +177,7 @@ AttentionKind attention_kind(const AttentionInputs& in, const AttentionOptions& 
       .pass = pass,
       .dtype = in.q.dtype(),
       .d = in.q.d,
+      .dv = in.v.d,
       .packed = in.packed(),
       .shared = in.q.n != in.k.n,
       .causal = options.causal,
@@ -190,7 +192,7 @@ std::string cudnn_version_text(int64_t version) {
 const char* known_cudnn_fault(int64_t version, const AttentionKind& kind) {
   const bool backward = kind.pass == AttentionPass::backward;
   // Seen with 9.14.0; right with 9.19.0; the versions between were not tried.
-  if (version < 91900 && backward && kind.packed && kind.d > 128)
+  if (version < 91900 && backward && kind.packed && kind.d > 128 && kind.d == kind.dv)
     return "before 9.19 its gradients of packed heads beyond 128 are wrong";
   return nullptr;
 }

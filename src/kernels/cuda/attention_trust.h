@@ -22,7 +22,7 @@ namespace phx::kernels::cuda {
 struct AttentionKind {
   AttentionPass pass = AttentionPass::forward;
   DType dtype = DType::bf16;
-  int64_t d = 0;
+  int64_t d = 0, dv = 0;  // channels of query heads and of value heads
   bool packed = false;
   bool shared = false;  // several query heads use one key head
   bool causal = true, windowed = false, deterministic = false;

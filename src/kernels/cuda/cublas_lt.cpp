@@ -32,22 +32,51 @@ CublasLt::CublasLt(Runtime& runtime)
   PHX_CUDA_CHECK(cudaGetDevice(&ordinal));
   PHX_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
   gpu_ = properties.name;
-  std::string table = runtime.options().gemm_table;
-  std::error_code ignored;
-  if (table.empty()) {
-    table = default_gemm_table(gpu_, version()).string();
-    if (!std::filesystem::exists(table, ignored)) table.clear();
-  }
-  if (!table.empty() && table != "none") read_table(table);
+  read_tables(runtime.options().gemm_table);
 }
 
-void CublasLt::read_table(const std::string& path) {
-  GemmTable table = GemmTable::read(path);
-  PHX_CHECK(table.gpu == gpu_ && table.library == version(), path, " was made for ", table.gpu,
-            " and cuBLASLt ", table.library, ", but this is ", gpu_, " with ", version(),
+// A file that is named counts alone. Otherwise the user's entries come before the program's.
+void CublasLt::read_tables(const std::string& option) {
+  tables_off_ = option == "none";
+  if (tables_off_) return;
+  if (option.empty())
+    if (std::optional<GemmTable> shipped = shipped_gemm_table(gpu_, version())) {
+      table_ = std::move(shipped->algorithms);
+      table_source_ = "the program's table";
+    }
+  Path path = option;
+  std::error_code ignored;
+  if (option.empty()) path = default_gemm_table(gpu_, version());
+  if (path.empty() || (option.empty() && !std::filesystem::exists(path, ignored))) return;
+  const GemmTable table = GemmTable::read(path);
+  PHX_CHECK(table.gpu == gpu_ && table.library == version(), path.string(), " was made for ",
+            table.gpu, " and cuBLASLt ", table.library, ", but this is ", gpu_, " with ", version(),
             "\n  hint: make a new one with `phalanx tune`, or leave --gemm-table away");
-  table_ = std::move(table.algorithms);
-  log_info(str_cat("products: ", table_.size(), " tuned algorithms from ", path));
+  for (const auto& [problem, tuned] : table.algorithms) table_[problem] = tuned;
+  table_source_ = (table_source_.empty() ? "" : table_source_ + " and ") + path.string();
+  log_info(
+      str_cat("products: ", table.algorithms.size(), " tuned algorithms from ", path.string()));
+}
+
+GemmTuning CublasLt::tuning() const {
+  GemmTuning tuning{.gpu = gpu_, .library = version(), .source = table_source_, .off = tables_off_};
+  double flops = 0, tuned_flops = 0, first = 0, best = 0;
+  for (const auto& [problem, plan] : plans_) {
+    if (plan.calls == 0) continue;
+    const double all = problem.flops() * double(plan.calls);
+    ++tuning.products;
+    flops += all;
+    if (!plan.tuned) continue;
+    ++tuning.tuned;
+    tuned_flops += all;
+  }
+  for (const auto& [problem, tuned] : table_) {
+    first += tuned.first_ms;
+    best += tuned.best_ms;
+  }
+  if (flops > 0) tuning.tuned_share = tuned_flops / flops;
+  if (first > 0) tuning.gain = 1 - best / first;
+  return tuning;
 }
 
 #undef PHX_LT_FUNCTION
@@ -132,9 +161,18 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::candidates(const LtProblem& p, size_
   return algorithms;
 }
 
-cublasLtMatmulAlgo_t CublasLt::choose(const LtProblem& problem, size_t workspace_bytes) {
-  if (const auto tuned = table_.find(problem); tuned != table_.end()) return tuned->second;
-  return candidates(problem, workspace_bytes, 1)[0];
+void CublasLt::choose(const LtProblem& problem, size_t workspace_bytes, Plan& plan) {
+  const auto tuned = table_.find(problem);
+  plan.tuned = tuned != table_.end();
+  plan.algorithm =
+      plan.tuned ? tuned->second.algorithm : candidates(problem, workspace_bytes, 1)[0];
+}
+
+void CublasLt::expect(const LtProblem& problem) {
+  if (plans_.contains(problem)) return;
+  Plan plan = make_plan(problem);
+  choose(problem, kWorkspaceBytes, plan);
+  plans_.emplace(problem, plan);
 }
 
 std::vector<LtProblem> CublasLt::problems() const {
@@ -161,11 +199,12 @@ void CublasLt::multiply(const LtProblem& problem, const Operands& operands, floa
                         const Workspace& workspace, cudaStream_t stream) {
   auto found = plans_.find(problem);
   if (found == plans_.end()) {
-    const cublasLtMatmulAlgo_t algorithm = choose(problem, workspace.bytes);
-    found = plans_.emplace(problem, make_plan(problem)).first;
-    found->second.algorithm = algorithm;
+    Plan made = make_plan(problem);
+    choose(problem, workspace.bytes, made);
+    found = plans_.emplace(problem, made).first;
   }
-  const Plan& plan = found->second;
+  Plan& plan = found->second;
+  ++plan.calls;
   if (operands.bias != nullptr)
     check(desc_set_(plan.matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias,
                     sizeof(operands.bias)),

@@ -1,12 +1,11 @@
 // cuBLASLt, opened at first use: one handle a rank, and for every problem seen so far its
-// descriptors and its algorithm: the one that the table of `phalanx tune` has for it, or the one
-// that the library's heuristic names first. Nothing is timed, so a run computes the same way every
-// time.
+// descriptors and its algorithm: the one that a table has for it (the user's, made by `phalanx
+// tune`, before the program's own), or the one that the library's heuristic names first. Nothing is
+// timed, so a run computes the same way every time.
 #pragma once
 
 #include <cublasLt.h>
 
-#include <compare>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,19 +13,11 @@
 
 #include "phalanx/core/cuda/library.h"
 #include "phalanx/core/runtime.h"
+#include "phalanx/kernels/cuda/gemm_table.h"
+#include "phalanx/kernels/cuda/lt_problem.h"
+#include "phalanx/kernels/gemm_tuning.h"
 
 namespace phx::kernels::cuda {
-
-// A product as cuBLASLt sees it: column-major d [m, n] = op(a) op(b), d written over c.
-struct LtProblem {
-  cudaDataType_t operand_type, out_type;
-  int64_t m, n, k, batch;
-  bool transpose_a, transpose_b;
-  cublasLtEpilogue_t epilogue;
-  uint32_t align_a, align_b, align_c;  // bytes that the addresses are multiples of, 256 at most
-
-  auto operator<=>(const LtProblem&) const = default;
-};
 
 class CublasLt {
  public:
@@ -52,7 +43,8 @@ class CublasLt {
 
   // --- for tuning (kernels/gemm_tuning.h)
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
-  std::vector<LtProblem> problems() const;  // that were multiplied so far
+  std::vector<LtProblem> problems() const;  // that were multiplied or expected so far
+  void expect(const LtProblem& problem);    // as if it had been multiplied
   // What the heuristic proposes, the best guess first.
   std::vector<cublasLtMatmulAlgo_t> candidates(const LtProblem& problem, size_t workspace_bytes,
                                                int most);
@@ -63,17 +55,20 @@ class CublasLt {
   const char* text(cublasStatus_t status) const { return status_string_(status); }
   const std::string& gpu() const { return gpu_; }
   size_t version() const { return version_(); }
+  GemmTuning tuning() const;
 
  private:
   struct Plan {
     cublasLtMatmulDesc_t matmul = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
     cublasLtMatmulAlgo_t algorithm;
+    bool tuned = false;
+    int64_t calls = 0;
   };
   Plan make_plan(const LtProblem& problem) const;  // all but the algorithm
   void destroy(const Plan& plan) const;
-  cublasLtMatmulAlgo_t choose(const LtProblem& problem, size_t workspace_bytes);
-  void read_table(const std::string& path);
+  void choose(const LtProblem& problem, size_t workspace_bytes, Plan& plan);
+  void read_tables(const std::string& option);
   void check(cublasStatus_t status, const char* call) const;
 
   phx::cuda::Library library_;
@@ -95,7 +90,9 @@ class CublasLt {
   cublasLtHandle_t handle_ = nullptr;
   std::string gpu_;
   std::map<LtProblem, Plan> plans_;
-  std::map<LtProblem, cublasLtMatmulAlgo_t> table_;  // of `phalanx tune`
+  std::map<LtProblem, TunedAlgorithm> table_;
+  std::string table_source_;  // for the log; empty without a table
+  bool tables_off_ = false;   // --gemm-table none
 };
 
 }  // namespace phx::kernels::cuda

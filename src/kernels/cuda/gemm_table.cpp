@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -41,39 +42,51 @@ const char* type_name(cudaDataType_t type) {
 
 }  // namespace
 
-GemmTable GemmTable::read(const Path& path) {
+GemmTable GemmTable::read(const Path& path) { return parse(read_file(path), path.string()); }
+
+GemmTable GemmTable::parse(std::string_view text, const std::string& name) {
   GemmTable table;
   try {
-    const nlohmann::json file = parse_json(read_file(path));
-    PHX_CHECK(file.at("format") == kFormat, path.string(), " has format ",
-              json_text(file.at("format")), "; this phalanx reads ", kFormat,
-              ": run `phalanx tune` again");
+    const nlohmann::json file = parse_json(std::string(text));
+    PHX_CHECK(file.at("format") == kFormat, name, " has format ", json_text(file.at("format")),
+              "; this phalanx reads ", kFormat, ": run `phalanx tune` again");
     table.gpu = file.at("gpu");
     table.library = file.at("cublaslt");
     for (const nlohmann::json& entry : file.at("products")) {
       const auto words = entry.at("algorithm").get<Words>();
-      cublasLtMatmulAlgo_t algorithm;
-      std::memcpy(&algorithm, words.data(), sizeof(algorithm));
-      table.algorithms[problem_from(entry.at("product"))] = algorithm;
+      TunedAlgorithm tuned;
+      std::memcpy(&tuned.algorithm, words.data(), sizeof(tuned.algorithm));
+      if (const auto ms = entry.find("ms"); ms != entry.end()) {  // older files have none
+        tuned.first_ms = ms->at(0);
+        tuned.best_ms = ms->at(1);
+      }
+      table.algorithms[problem_from(entry.at("product"))] = tuned;
     }
   } catch (const nlohmann::json::exception& error) {
-    throw_error(str_cat(path.string(), " is no table of `phalanx tune`: ", error.what()));
+    throw_error(str_cat(name, " is no table of `phalanx tune`: ", error.what()));
   }
   return table;
 }
 
+// A product a line: tables in the repository are compared line by line.
 void GemmTable::write(const Path& path) const {
-  nlohmann::json products = nlohmann::json::array();
-  for (const auto& [problem, algorithm] : algorithms) {
+  std::string text =
+      str_cat("{\"format\": ", kFormat, ", \"gpu\": ", json_text(nlohmann::json(gpu)),
+              ", \"cublaslt\": ", library, ", \"products\": [");
+  const auto thousandths = [](double ms) { return std::round(ms * 1e4) / 1e4; };
+  const char* separator = "\n";
+  for (const auto& [problem, tuned] : algorithms) {
     Words words;
-    std::memcpy(words.data(), &algorithm, sizeof(algorithm));
-    products.push_back(
-        {{"product", to_json(problem)}, {"algorithm", words}, {"means", describe(problem)}});
+    std::memcpy(words.data(), &tuned.algorithm, sizeof(tuned.algorithm));
+    const nlohmann::json entry = {{"product", to_json(problem)},
+                                  {"algorithm", words},
+                                  {"ms", {thousandths(tuned.first_ms), thousandths(tuned.best_ms)}},
+                                  {"means", describe(problem)}};
+    text += separator + json_text(entry);
+    separator = ",\n";
   }
-  const nlohmann::json file = {
-      {"format", kFormat}, {"gpu", gpu}, {"cublaslt", library}, {"products", std::move(products)}};
   if (path.has_parent_path()) make_folder(path.parent_path());
-  write_file(path, json_text(file, 1) + "\n");
+  write_file(path, text + "\n]}\n");
 }
 
 // In our row-major terms: the library sees the product transposed.
@@ -83,7 +96,14 @@ std::string describe(const LtProblem& p) {
                  type_name(p.operand_type), " to ", type_name(p.out_type));
 }
 
-Path default_gemm_table(const std::string& gpu_name, size_t library) {
+std::string gemm_table_name(const std::string& gpu, size_t library) {
+  std::string name = gpu;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return str_cat(name, "_", library);
+}
+
+Path default_gemm_table(const std::string& gpu, size_t library) {
   Path folder;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != 0)
     folder = cache;
@@ -91,10 +111,7 @@ Path default_gemm_table(const std::string& gpu_name, size_t library) {
     folder = Path(home) / ".cache";
   else
     return {};
-  std::string gpu = gpu_name;
-  for (char& c : gpu)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return folder / "phalanx" / str_cat("gemm_", gpu, "_", library, ".json");
+  return folder / "phalanx" / str_cat("gemm_", gemm_table_name(gpu, library), ".json");
 }
 
 }  // namespace phx::kernels::cuda

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "phalanx/core/cuda/check.h"
+#include "phalanx/kernels/cuda/cublas_lt.h"
 #include "phalanx/kernels/cuda/gemm_table.h"
 #include "phalanx/kernels/random_fill.h"
 
@@ -111,7 +112,8 @@ std::vector<Timed> time_candidates(CublasLt& lt, const LtProblem& p, Runtime& ru
 }  // namespace
 
 std::vector<TunedGemm> tune_gemms(Runtime& runtime, const Path& path,
-                                  const std::function<void(const TunedGemm&)>& progress) {
+                                  const std::function<void(const TunedGemm&)>& progress,
+                                  TuneWhich which) {
   CublasLt& lt = runtime.extension<CublasLt>();
   GemmTable table;
   std::error_code ignored;
@@ -121,27 +123,42 @@ std::vector<TunedGemm> tune_gemms(Runtime& runtime, const Path& path,
   runtime.synchronize();
   std::vector<TunedGemm> results;
   for (const LtProblem& problem : lt.problems()) {
+    if (which == TuneWhich::only_new && table.algorithms.contains(problem)) continue;
     const std::vector<Timed> timed = time_candidates(lt, problem, runtime);
     const Timed* best = &timed[0];
     for (const Timed& candidate : timed)
       if (median(candidate.ms) < median(best->ms)) best = &candidate;
     TunedGemm result{.problem = describe(problem),
                      .candidates = int(timed.size()),
-                     .flops = 2.0 * double(problem.m) * double(problem.n) * double(problem.k) *
-                              double(problem.batch),
+                     .flops = problem.flops(),
                      .first_ms = median(timed[0].ms),
                      .best_ms = median(best->ms)};
     if (result.best_ms > kWorthwhile * result.first_ms) {
       best = &timed[0];
       result.best_ms = result.first_ms;
     }
-    table.algorithms[problem] = best->algorithm;
+    table.algorithms[problem] = {best->algorithm, result.first_ms, result.best_ms};
     if (progress) progress(result);
     results.push_back(std::move(result));
   }
   table.write(path);
   return results;
 }
+
+void expect_gemms(Runtime& runtime, const std::set<GemmProblem>& products) {
+  CublasLt& lt = runtime.extension<CublasLt>();
+  for (const GemmProblem& product : products) lt.expect(lt_problem(product));
+}
+
+std::vector<std::string> describe_shipped_gemm_tables() {
+  std::vector<std::string> lines;
+  for (const GemmTable& table : shipped_gemm_tables())
+    lines.push_back(str_cat(table.gpu, ", cuBLASLt ", table.library, ": ", table.algorithms.size(),
+                            " products"));
+  return lines;
+}
+
+GemmTuning gemm_tuning(Runtime& runtime) { return runtime.extension<CublasLt>().tuning(); }
 
 Path default_gemm_table(Runtime& runtime) {
   const CublasLt& lt = runtime.extension<CublasLt>();

@@ -30,16 +30,17 @@ int64_t bytes_of(const HeadView& x) { return x.s * x.b * x.n * x.d * size_of(x.d
 void attention(const AttentionInputs& in, const AttentionOptions& options, Tensor&,
                const HeadView& o, Tensor& lse) {
   in.q.device().runtime().count(
-      {.flops = 4 * visible_pairs(in, options) * in.q.n * in.q.d,  // q k^T and p v
+      {.flops = 2 * visible_pairs(in, options) * in.q.n * (in.q.d + in.v.d),  // q k^T and p v
        .bytes = bytes_of(in.q) + bytes_of(in.k) + bytes_of(in.v) + bytes_of(o) + lse.bytes()});
 }
 
 void attention_backward(const AttentionInputs& in, const AttentionOptions& options,
                         const HeadView& o, const Tensor& lse, const HeadView& d_o, Tensor&,
                         const AttentionGradients& grads) {
-  // Five products of that size: q k^T again, do v^T, dv, dq, dk.
+  // Five products: q k^T again, dq and dk with the channels of queries, do v^T and dv with those of
+  // values.
   in.q.device().runtime().count(
-      {.flops = 10 * visible_pairs(in, options) * in.q.n * in.q.d,
+      {.flops = 2 * visible_pairs(in, options) * in.q.n * (3 * in.q.d + 2 * in.v.d),
        .bytes = bytes_of(in.q) + bytes_of(in.k) + bytes_of(in.v) + bytes_of(o) + lse.bytes() +
                 bytes_of(d_o) + bytes_of(grads.dq) + bytes_of(grads.dk) + bytes_of(grads.dv)});
 }

@@ -1,0 +1,81 @@
+#include "phalanx/kernels/gemm_tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "phalanx/core/tensor.h"
+#include "phalanx/kernels/gemm_problem.h"
+
+namespace phx::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const GemmTuning kH200{.gpu = "NVIDIA H200", .library = 130002, .products = 18};
+
+TEST(GemmTuning, SaysThatNoTableFitsAndWhatTuningWouldBring) {
+  const std::string line = gemm_tuning_line(kH200);
+  EXPECT_THAT(line, HasSubstr("no table fits NVIDIA H200 and cuBLASLt 130002"));
+  EXPECT_THAT(line, HasSubstr("hint: `phalanx tune` with this run's flags takes about a minute"));
+}
+
+TEST(GemmTuning, SaysWhichShareOfTheProductsIsTuned) {
+  GemmTuning tuning = kH200;
+  tuning.source = "the program's table";
+  tuning.tuned = 12;
+  tuning.tuned_share = 0.804;
+  tuning.gain = 0.031;
+  const std::string line = gemm_tuning_line(tuning);
+  EXPECT_THAT(line, HasSubstr("12 of 18 tuned, 80% of their operations, by the program's table"));
+  EXPECT_THAT(line, HasSubstr("the table's products gained 3.1%"));
+}
+
+TEST(GemmTuning, HasNoAdviceWhereEverythingIsTunedOrTablesAreOff) {
+  GemmTuning tuning = kH200;
+  tuning.source = "table.json";
+  tuning.tuned = 18;
+  EXPECT_THAT(gemm_tuning_line(tuning), Not(HasSubstr("hint")));
+  tuning.off = true;
+  EXPECT_EQ(gemm_tuning_line(tuning), "products: by the library's choice (--gemm-table none)");
+}
+
+TEST(GemmTuning, TablesInTheProgramAreReadable) {
+  for (const std::string& line : shipped_gemm_tables())  // throws where one is not
+    EXPECT_THAT(line, HasSubstr(" products"));
+}
+
+TEST(GemmTuning, HasNothingToSayOfACpu) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  EXPECT_FALSE(gemm_tuning(runtime));
+}
+
+TEST(GemmTuning, AMetaDeviceKnowsTheProductsThatAGpuWouldCompute) {
+  Runtime runtime({.kind = DeviceKind::meta, .target = DeviceKind::cuda});
+  const Device device = runtime.device();
+  const Tensor x = empty({4, 2, 64}, DType::bf16, device);  // [s, b, h]
+  const Tensor w = empty({48, 64}, DType::bf16, device);    // [out, in]
+  const Tensor bias = empty({48}, DType::bf16, device);
+  Tensor y = empty({4, 2, 48}, DType::bf16, device);
+  for (int i = 0; i < 2; ++i)
+    matmul(x, w, {.transpose_b = true, .bias = bias}, Sink{y, i == 0 ? 0.f : 1.f});
+  const auto& seen = runtime.extension<GemmUse>().seen;
+  ASSERT_EQ(seen.size(), 1u);  // twice the same product: whether it is added to c does not count
+  const GemmProblem& product = *seen.begin();
+  EXPECT_EQ(product.m, 8);
+  EXPECT_EQ(product.n, 48);
+  EXPECT_EQ(product.k, 64);
+  EXPECT_TRUE(product.bias && product.transpose_b && !product.transpose_a);
+  EXPECT_EQ(product.align_c, 256u);
+}
+
+TEST(GemmTuning, AMetaDeviceOfACpuKeepsNoProducts) {
+  Runtime runtime({.kind = DeviceKind::meta, .target = DeviceKind::cpu});
+  const Tensor x = empty({4, 8}, DType::f32, runtime.device());
+  Tensor y = empty({4, 4}, DType::f32, runtime.device());
+  matmul(x, x, {.transpose_b = true}, Sink{y, 0.f});
+  EXPECT_TRUE(runtime.extension<GemmUse>().seen.empty());
+}
+
+}  // namespace
+}  // namespace phx::kernels
