@@ -1,0 +1,51 @@
+#include "phalanx/kernels/router.h"
+
+namespace phx::kernels {
+
+void route(const Tensor& logits, const Tensor& bias, const RouterOptions& options, Tensor& indices,
+           Tensor& probs) {
+  const int64_t e = logits.dim(1);
+  PHX_CHECK(e <= kMostExperts && options.topk <= kMostTopk && options.topk <= e,
+            "a router chooses up to ", kMostTopk, " of up to ", kMostExperts, " experts, not ",
+            options.topk, " of ", e);
+  PHX_DISPATCH(logits.device(), route, logits, bias, options, indices, probs);
+}
+
+void route_given(const Tensor& logits, const Tensor& indices, const RouterOptions& options,
+                 Tensor& probs) {
+  PHX_DISPATCH(logits.device(), route_given, logits, indices, options, probs);
+}
+
+void route_balance(const Tensor& logits, const RouterOptions& options, int64_t samples,
+                   Tensor& sums) {
+  PHX_CHECK(logits.dim(0) % samples == 0 && sums.numel() == balance_size(samples, logits.dim(1)),
+            "route_balance: ", logits.shape(), " logits of ", samples, " samples and ",
+            sums.numel(), " sums");
+  PHX_DISPATCH(logits.device(), route_balance, logits, options, samples, sums);
+}
+
+void balance_slopes(const Tensor& sums, int64_t experts, const BalanceFactors& factors,
+                    const Tensor& scale, const Tensor& loads, Tensor& slopes, Tensor& costs) {
+  PHX_DISPATCH(sums.device(), balance_slopes, sums, experts, factors, scale, loads, slopes, costs);
+}
+
+void route_backward(const Tensor& logits, const Tensor& indices, const Tensor& dprobs,
+                    const Tensor& slopes, const RouterOptions& options, const Sink& dlogits) {
+  PHX_DISPATCH(logits.device(), route_backward, logits, indices, dprobs, slopes, options, dlogits);
+}
+
+void route_evenly(int64_t first_token, int64_t experts, Tensor& indices) {
+  PHX_DISPATCH(indices.device(), route_evenly, first_token, experts, indices);
+}
+
+void keep_within_capacity(const Tensor& indices, const Tensor& probs, int64_t experts,
+                          int64_t capacity, bool by_weight, Tensor& keep) {
+  PHX_DISPATCH(indices.device(), keep_within_capacity, indices, probs, experts, capacity, by_weight,
+               keep);
+}
+
+void drop_choices(const Tensor& keep, Tensor& indices, Tensor& probs) {
+  PHX_DISPATCH(indices.device(), drop_choices, keep, indices, probs);
+}
+
+}  // namespace phx::kernels
