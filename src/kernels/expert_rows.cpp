@@ -33,8 +33,13 @@ void sum_rows(const Tensor& x, const Tensor& row_of, const Sink& out) {
   PHX_DISPATCH(x.device(), sum_rows, x, row_of, out);
 }
 
-void merge_by_expert(const Tensor& counts, Tensor& source, Tensor& place, Tensor& offsets) {
-  PHX_DISPATCH(counts.device(), merge_by_expert, counts, source, place, offsets);
+void expert_counts(const Tensor& offsets, Tensor& counts) {
+  PHX_DISPATCH(offsets.device(), expert_counts, offsets, counts);
+}
+
+void merge_by_expert(const Tensor& counts, int64_t first, Tensor& source, Tensor& place,
+                     Tensor& offsets) {
+  PHX_DISPATCH(counts.device(), merge_by_expert, counts, first, source, place, offsets);
 }
 
 void grouped_matmul(const Tensor& a, const Tensor& w, const Tensor& offsets, bool transposed,
@@ -67,6 +72,15 @@ void grouped_weight_product(const Tensor& dy, const Tensor& x, const Tensor& off
 void grouped_weight_product(const Tensor& dy, const Tensor& x, const Tensor& offsets,
                             Tensor& workspace, const Sink& dw) {
   PHX_DISPATCH(dy.device(), grouped_weight_product, dy, x, offsets, workspace, dw);
+}
+
+void scale_rows(const Tensor& x, const Tensor& factors, Tensor& y) {
+  PHX_DISPATCH(x.device(), scale_rows, x, factors, y);
+}
+
+void scale_rows_backward(const Tensor& x, const Tensor& factors, const Tensor& dy, Tensor& dx,
+                         Tensor& dfactors) {
+  PHX_DISPATCH(x.device(), scale_rows_backward, x, factors, dy, dx, dfactors);
 }
 
 void activate_weighted(const Tensor& x, const Tensor& probs, const Tensor& offsets,

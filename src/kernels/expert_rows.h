@@ -25,11 +25,14 @@ PHX_KERNEL(void, gather_rows, (const Tensor& x, const Tensor& source, int64_t pe
 // once: x [r, ..], row_of i32 [t, k], out [t, ..] sink
 PHX_KERNEL(void, sum_rows, (const Tensor& x, const Tensor& row_of, const Sink& out))
 
-// Rows that came in blocks of their senders, each block sorted by expert: counts i32 [g, e] ->
-// source i32 [r], which puts all rows in the order of the experts (an expert's in the order of the
-// senders), its inverse place i32 [r], both -1 behind the last; offsets i32 [e + 1].
+// How many rows each expert has: offsets i32 [e + 1] -> counts i32 [e]
+PHX_KERNEL(void, expert_counts, (const Tensor& offsets, Tensor& counts))
+// Rows that came in blocks of their senders, each block sorted by expert: counts i32 [g, all
+// experts], of which [first, first + e) are meant -> source i32 [r], which puts all rows in the
+// order of the experts (an expert's in the order of the senders), its inverse place i32 [r], both
+// -1 behind the last; offsets i32 [e + 1].
 PHX_KERNEL(void, merge_by_expert,
-           (const Tensor& counts, Tensor& source, Tensor& place, Tensor& offsets))
+           (const Tensor& counts, int64_t first, Tensor& source, Tensor& place, Tensor& offsets))
 
 // Products of an expert's rows with its own matrix, expert by expert; offsets i32 [e + 1].
 //   grouped_matmul          a [r, k], w [e, n, k] -> c [r, n] = a w^T; transposed: a [r, n] -> a w
@@ -60,5 +63,10 @@ PHX_KERNEL(void, activate_weighted,
 PHX_KERNEL(void, activate_weighted_backward,
            (const Tensor& x, const Tensor& probs, const Tensor& offsets, const Tensor& dy,
             const ExpertActivation& activation, Tensor& dx, Tensor& dprobs))
+
+// y = factors x, row by row: x, y [t, h]; factors [t] in acc_dtype. The backward overwrites.
+PHX_KERNEL(void, scale_rows, (const Tensor& x, const Tensor& factors, Tensor& y))
+PHX_KERNEL(void, scale_rows_backward,
+           (const Tensor& x, const Tensor& factors, const Tensor& dy, Tensor& dx, Tensor& dfactors))
 
 }  // namespace phx::kernels

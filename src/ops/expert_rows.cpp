@@ -60,21 +60,34 @@ Tensor reorder_rows(const Tensor& x, const Tensor& source, const Tensor& place) 
   });
 }
 
-Tensor grouped_linear(const Tensor& x, const Tensor& w, const Tensor& offsets) {
+Tensor grouped_linear(const Tensor& x, const Tensor& w, const Tensor& offsets,
+                      const Remake& remake) {
   const int64_t e = offsets.numel() - 1;
   const Shape matrices{e, w.dim(0) / e, w.dim(1)};  // [e, out, in]
   Tensor y = empty({x.dim(0), matrices[1]}, x.dtype(), x.device());
   kernels::grouped_matmul(x, w.detach().reshape(matrices), offsets, /*transposed=*/false, {y});
+  const Tensor kept = w.requires_grad() && !remake ? x.detach() : Tensor();
   return with_backward(
       y, {x, w},
-      [x = x.detach(), w = w.detach().reshape(matrices), offsets](const Tensor& dy,
-                                                                  GradOut& grad) {  // [r, out]
+      [kept, remake, w = w.detach().reshape(matrices), offsets](const Tensor& dy,
+                                                                GradOut& grad) {  // [r, out]
         // Overwritten: rows behind the last one have no gradient to add to.
         if (grad.wants(0))
           kernels::grouped_matmul(dy, w, offsets, /*transposed=*/true, {grad.out(0)});
-        grad.later(1, [x, dy, offsets, shape = w.shape()](const Sink& dw) {
-          kernels::grouped_weight_product(dy, x, offsets, {dw.tensor.reshape(shape), dw.beta});
+        grad.later(1, [kept, remake, dy, offsets, shape = w.shape()](const Sink& dw) {
+          kernels::grouped_weight_product(dy, remake ? remake() : kept, offsets,
+                                          {dw.tensor.reshape(shape), dw.beta});
         });
+      });
+}
+
+Tensor scale_rows(const Tensor& x, const Tensor& factors) {  // [t, h], [t] -> [t, h]
+  Tensor y = empty_like(x);
+  kernels::scale_rows(x, factors, y);
+  return with_backward(
+      y, {x, factors},
+      [x = x.detach(), factors = factors.detach()](const Tensor& dy, GradOut& grad) {
+        kernels::scale_rows_backward(x, factors, dy, grad.out(0), grad.out(1));
       });
 }
 

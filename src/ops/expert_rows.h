@@ -3,6 +3,7 @@
 #pragma once
 
 #include "phalanx/kernels/expert_rows.h"
+#include "phalanx/ops/linear.h"
 
 namespace phx {
 
@@ -28,9 +29,14 @@ Tensor from_expert_rows(const Tensor& y, const ExpertOrder& order);
 Tensor reorder_rows(const Tensor& x, const Tensor& source, const Tensor& place);
 
 // x [r, in], w [e * out, in], the experts' matrices one below the other -> [r, out]
-Tensor grouped_linear(const Tensor& x, const Tensor& w, const Tensor& offsets);
+// `remake` makes x again in the backward: it is not kept.
+Tensor grouped_linear(const Tensor& x, const Tensor& w, const Tensor& offsets,
+                      const Remake& remake = {});
 // probs act(x): [r, 2f] or [r, f], [r] -> [r, f]
 Tensor weighted_activation(const Tensor& x, const Tensor& probs, const Tensor& offsets,
                            const ExpertActivation& activation);
+
+// Each row times its factor, which is in acc_dtype: [t, h], [t] -> [t, h]
+Tensor scale_rows(const Tensor& x, const Tensor& factors);
 
 }  // namespace phx

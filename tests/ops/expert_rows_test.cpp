@@ -47,11 +47,11 @@ TEST(ExpertRows, BlocksOfSendersAreMergedExpertByExpert) {
   Tensor source = zeros({7}, DType::i32, test_device()), place = source, offsets;
   place = zeros({7}, DType::i32, test_device());
   offsets = zeros({3}, DType::i32, test_device());
-  kernels::merge_by_expert(counts, source, place, offsets);
+  kernels::merge_by_expert(counts, 0, source, place, offsets);
   EXPECT_EQ(ints(offsets), (std::vector<int64_t>{0, 2, 6}));
   EXPECT_EQ(ints(source), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, -1}));
   const Tensor uneven = choices({1, 1, 2, 0}, {2, 2});
-  kernels::merge_by_expert(uneven, source, place, offsets);
+  kernels::merge_by_expert(uneven, 0, source, place, offsets);
   EXPECT_EQ(ints(source), (std::vector<int64_t>{0, 2, 3, 1, -1, -1, -1}));
   EXPECT_EQ(ints(place), (std::vector<int64_t>{0, 3, 1, 2, -1, -1, -1}));
 }
@@ -116,7 +116,7 @@ TEST(ExpertRows, AreReorderedThereAndBack) {
   Tensor source = zeros({5}, DType::i32, test_device()),
          place = zeros({5}, DType::i32, test_device()),
          offsets = zeros({3}, DType::i32, test_device());
-  kernels::merge_by_expert(counts, source, place, offsets);
+  kernels::merge_by_expert(counts, 0, source, place, offsets);
   const Tensor x = randn({5, 2}, Seed{1});
   const Tensor back = reorder_rows(reorder_rows(x, source, place), place, source);
   expect_close(back.rows(0, 4), x.rows(0, 4), 0);

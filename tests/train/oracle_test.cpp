@@ -172,7 +172,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
   Optimizer optimizer(*oracle.store, oracle.optim);
   const Mesh mesh;
   const Layout layout;
-  DataParallel data_parallel(*oracle.store, nullptr, {});
+  DataParallel data_parallel(*oracle.store, {}, {});
   ModelStage stage({oracle.model.get()}, {.dtype = dtype}, test_device());
   TrainStep step({stage, *oracle.store, data_parallel, optimizer, mesh, layout}, oracle.optim, 1);
   const auto tokens = values<int64_t>(oracle.file.at("train_tokens"));

@@ -96,14 +96,22 @@ void sum_rows(const Tensor& x, const Tensor& row_of, const Sink& out) {
   });
 }
 
-void merge_by_expert(const Tensor& counts, Tensor& source, Tensor& place, Tensor& offsets) {
-  const int64_t g = counts.dim(0), e = counts.dim(1), room = source.numel();
-  const int32_t* n = counts.data<int32_t>();
+void expert_counts(const Tensor& offsets, Tensor& counts) {
+  const int32_t* at = offsets.data<int32_t>();
+  for (int64_t e = 0; e < counts.numel(); ++e) counts.data<int32_t>()[e] = at[e + 1] - at[e];
+}
+
+void merge_by_expert(const Tensor& counts, int64_t first, Tensor& source, Tensor& place,
+                     Tensor& offsets) {
+  const int64_t g = counts.dim(0), all = counts.dim(1), e = offsets.numel() - 1;
+  const int64_t room = source.numel();
+  const int32_t* n = counts.data<int32_t>() + first;
   int32_t *from = source.data<int32_t>(), *to = place.data<int32_t>();
   std::fill_n(from, room, -1);
   std::fill_n(to, room, -1);
   std::vector<int64_t> block(size_t(g * e) + 1, 0);  // where a sender's rows of an expert begin
-  for (int64_t i = 0; i < g * e; ++i) block[size_t(i) + 1] = block[size_t(i)] + n[i];
+  for (int64_t i = 0; i < g * e; ++i)
+    block[size_t(i) + 1] = block[size_t(i)] + n[i / e * all + i % e];
   PHX_CHECK(block.back() <= room, "experts got ", block.back(), " rows, but there is room for ",
             room);
   int64_t row = 0;
@@ -140,6 +148,38 @@ void grouped_weight_product(const Tensor& dy, const Tensor& x, const Tensor& off
     }
     cpu::matmul(dy.rows(first, rows), x.rows(first, rows), {.transpose_a = true},
                 {.m = dy.dim(-1), .n = x.dim(-1), .k = rows}, workspace, {out, dw.beta});
+  });
+}
+
+void scale_rows(const Tensor& x, const Tensor& factors, Tensor& y) {
+  const int64_t h = x.dim(-1);
+  for_float_dtype(x.dtype(), [&]<class T>() {
+    using Acc = acc_t<T>;
+    for_rows(x, x.dim(0), h, [&](int64_t row) {
+      const T* in = x.data<T>() + row * h;
+      T* out = y.data<T>() + row * h;
+      const Acc factor = factors.data<Acc>()[row];
+      for (int64_t i = 0; i < h; ++i) out[i] = T(factor * Acc(in[i]));
+    });
+  });
+}
+
+void scale_rows_backward(const Tensor& x, const Tensor& factors, const Tensor& dy, Tensor& dx,
+                         Tensor& dfactors) {
+  const int64_t h = x.dim(-1);
+  for_float_dtype(x.dtype(), [&]<class T>() {
+    using Acc = acc_t<T>;
+    for_rows(x, x.dim(0), h, [&](int64_t row) {
+      const T *in = x.data<T>() + row * h, *d = dy.data<T>() + row * h;
+      T* out = dx.data<T>() + row * h;
+      const Acc factor = factors.data<Acc>()[row];
+      Acc dot = 0;
+      for (int64_t i = 0; i < h; ++i) {
+        dot += Acc(d[i]) * Acc(in[i]);
+        out[i] = T(factor * Acc(d[i]));
+      }
+      dfactors.data<Acc>()[row] = dot;
+    });
   });
 }
 

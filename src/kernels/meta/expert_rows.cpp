@@ -21,7 +21,12 @@ void sum_rows(const Tensor& x, const Tensor& row_of, const Sink& out) {
        .bytes = x.bytes() + row_of.bytes() + out.tensor.bytes() * (out.beta != 0.f ? 2 : 1)});
 }
 
-void merge_by_expert(const Tensor& counts, Tensor& source, Tensor& place, Tensor& offsets) {
+void expert_counts(const Tensor& offsets, Tensor& counts) {
+  offsets.runtime().count({.flops = counts.numel(), .bytes = offsets.bytes() + counts.bytes()});
+}
+
+void merge_by_expert(const Tensor& counts, int64_t, Tensor& source, Tensor& place,
+                     Tensor& offsets) {
   counts.runtime().count(
       {.flops = 2 * source.numel(),
        .bytes = counts.bytes() + source.bytes() + place.bytes() + offsets.bytes()});
@@ -39,6 +44,17 @@ void grouped_weight_product(const Tensor& dy, const Tensor& x, const Tensor& off
   dy.runtime().count({.flops = 2 * dy.numel() * x.dim(-1),
                       .bytes = dy.bytes() + x.bytes() + offsets.bytes() +
                                dw.tensor.bytes() * (dw.beta != 0.f ? 2 : 1)});
+}
+
+void scale_rows(const Tensor& x, const Tensor& factors, Tensor& y) {
+  x.runtime().count({.flops = x.numel(), .bytes = x.bytes() + factors.bytes() + y.bytes()});
+}
+
+void scale_rows_backward(const Tensor& x, const Tensor& factors, const Tensor& dy, Tensor& dx,
+                         Tensor& dfactors) {
+  x.runtime().count(
+      {.flops = 3 * x.numel(),
+       .bytes = x.bytes() + factors.bytes() + dy.bytes() + dx.bytes() + dfactors.bytes()});
 }
 
 void activate_weighted(const Tensor& x, const Tensor& probs, const Tensor&, const ExpertActivation&,
