@@ -122,7 +122,7 @@ void check_coefficients(const OptionSet& options, Problems& problems) {
 
 void check_experts_layers(const OptionSet& options, Problems& problems) {
   if (!options.active("num-experts")) return;
-  if (options.active("add-bias-linear"))
+  if (options.text("add-bias-linear") == "true")
     problems.push_back(problem("num-experts",
                                "--num-experts needs --disable-bias-linear: experts have no biases",
                                "add --disable-bias-linear"));

@@ -35,50 +35,56 @@ inline std::vector<MatrixOption> expert_matrix_options() {
   return {
       {"router",
        {with("top 2", [](MoeConfig&) {}),
-        with("top 3 before", [](MoeConfig& m) {
-          m.moe_router_topk = 3;
-          m.moe_router_pre_softmax = true;
-        }),
-        with("sigmoid, groups", [](MoeConfig& m) {
-          m.moe_router_topk = 4;
-          m.moe_router_score_function = RouterScoreFunction::sigmoid;
-          m.moe_router_num_groups = 4;
-          m.moe_router_group_topk = 2;
-          m.moe_router_topk_scaling_factor = 2.5;
-        }),
-        with("top 1 before", [](MoeConfig& m) {
-          m.moe_router_topk = 1;
-          m.moe_router_pre_softmax = true;
-        })}},
+        with("top 3 before",
+             [](MoeConfig& m) {
+               m.moe_router_topk = 3;
+               m.moe_router_pre_softmax = true;
+             }),
+        with("sigmoid, groups",
+             [](MoeConfig& m) {
+               m.moe_router_topk = 4;
+               m.moe_router_score_function = RouterScoreFunction::sigmoid;
+               m.moe_router_num_groups = 4;
+               m.moe_router_group_topk = 2;
+               m.moe_router_topk_scaling_factor = 2.5;
+             }),
+        with("top 1 before",
+             [](MoeConfig& m) {
+               m.moe_router_topk = 1;
+               m.moe_router_pre_softmax = true;
+             })}},
       {"losses",
        {with("aux", [](MoeConfig& m) { m.moe_aux_loss_coeff = {0.3}; }),
-        with("seq aux, z", [](MoeConfig& m) {
-          m.moe_router_load_balancing_type = {"seq_aux_loss"};
-          m.moe_aux_loss_coeff = {0.3};
-          m.moe_z_loss_coeff = 0.1;
-        }),
-        with("aux, seq aux", [](MoeConfig& m) {
-          m.moe_router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
-          m.moe_aux_loss_coeff = {0.2, 0.1};
-        }),
+        with("seq aux, z",
+             [](MoeConfig& m) {
+               m.moe_router_load_balancing_type = {"seq_aux_loss"};
+               m.moe_aux_loss_coeff = {0.3};
+               m.moe_z_loss_coeff = 0.1;
+             }),
+        with("aux, seq aux",
+             [](MoeConfig& m) {
+               m.moe_router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
+               m.moe_aux_loss_coeff = {0.2, 0.1};
+             }),
         with("none", [](MoeConfig& m) { m.moe_router_load_balancing_type = {"none"}; })}},
       {"tokens",
        {with("dropless", [](MoeConfig&) {}),
         with("capacity 1", [](MoeConfig& m) { m.moe_expert_capacity_factor = 1.0; }),
-        with("capacity 0.7 by position", [](MoeConfig& m) {
-          m.moe_expert_capacity_factor = 0.7;
-          m.moe_token_drop_policy = TokenDropPolicy::position;
-          m.moe_pad_expert_input_to_capacity = true;
-        })}},
+        with("capacity 0.7 by position",
+             [](MoeConfig& m) {
+               m.moe_expert_capacity_factor = 0.7;
+               m.moe_token_drop_policy = TokenDropPolicy::position;
+               m.moe_pad_expert_input_to_capacity = true;
+             })}},
       {"layers",
        {with("all", [](MoeConfig&) {}),
         with("every 2nd", [](MoeConfig& m) { m.moe_layer_freq = FrequencyPattern::every_nth(2); }),
-        with("shared",
-             [](MoeConfig& m) { m.moe_shared_expert_intermediate_size = 12; }),
-        with("shared, gate", [](MoeConfig& m) {
-          m.moe_shared_expert_intermediate_size = 12;
-          m.moe_shared_expert_gate = true;
-        })}},
+        with("shared", [](MoeConfig& m) { m.moe_shared_expert_intermediate_size = 12; }),
+        with("shared, gate",
+             [](MoeConfig& m) {
+               m.moe_shared_expert_intermediate_size = 12;
+               m.moe_shared_expert_gate = true;
+             })}},
       {"experts",
        {experts("EP1 ETP1", 1, 1), experts("EP2", 2), experts("EP2 ETP1", 2, 1),
         experts("EP4 ETP1", 4, 1), experts("EP8 ETP1", 8, 1), experts("EP2 ETP2", 2, 2),
@@ -87,12 +93,12 @@ inline std::vector<MatrixOption> expert_matrix_options() {
        {with("all-gather", [](MoeConfig&) {}),
         with("all-to-all",
              [](MoeConfig& m) { m.moe_token_dispatcher_type = TokenDispatcherType::alltoall; }),
-        with("all-to-all, less room", [](MoeConfig& m) {
-          m.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
-          m.moe_expert_rank_capacity_factor = 6.0;
-        })}},
-      {"tensor",
-       {tensor("TP1", 1), tensor("TP2 SP", 2, true), tensor("TP4 SP", 4, true)}},
+        with("all-to-all, less room",
+             [](MoeConfig& m) {
+               m.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+               m.moe_expert_rank_capacity_factor = 6.0;
+             })}},
+      {"tensor", {tensor("TP1", 1), tensor("TP2 SP", 2, true), tensor("TP4 SP", 4, true)}},
       {"pipeline",
        {pipeline("PP1", 1, 2), pipeline("PP2", 2, 4), pipeline("PP2 zb-h1", 2, 4, zero_bubble),
         pipeline("PP2 VPP2", 2, 4, chunks)}},

@@ -20,7 +20,7 @@ bool wanted(const MatrixLayout& layout) {  // PHX_LAYOUT="EP2, all-to-all": only
 
 TEST(ExpertMatrix, EveryLayoutComputesWhatOneRankComputes) {
   ReferenceRuns references({.steps = 2});
-  EXPECT_GE(expert_matrix().size(), 90u);
+  EXPECT_GE(expert_matrix().size(), 50u);
   for (const MatrixLayout& layout : expert_matrix()) {
     if (!wanted(layout)) continue;
     const LayoutOutcome& one = references.of(layout, expert_reference(layout));
