@@ -39,8 +39,8 @@ void for_experts(const Tensor& offsets, F&& f) {
 
 }  // namespace
 
-void sort_by_expert(const Tensor& indices, int64_t first, Tensor& row_of, Tensor& choice_of,
-                    Tensor& offsets) {
+void sort_by_expert(const Tensor& indices, int64_t first, Tensor&, Tensor& row_of,
+                    Tensor& choice_of, Tensor& offsets) {
   const int64_t choices = indices.numel(), e = offsets.numel() - 1;
   const int32_t* chosen = indices.data<int32_t>();
   int32_t* at = offsets.data<int32_t>();
@@ -96,7 +96,8 @@ void sum_rows(const Tensor& x, const Tensor& row_of, const Sink& out) {
   });
 }
 
-void merge_by_expert(const Tensor& counts, Tensor& source, Tensor& place, Tensor& offsets) {
+void merge_by_expert(const Tensor& counts, Tensor&, Tensor& source, Tensor& place,
+                     Tensor& offsets) {
   const int64_t g = counts.dim(0), e = counts.dim(1), room = source.numel();
   const int32_t* n = counts.data<int32_t>();
   int32_t *from = source.data<int32_t>(), *to = place.data<int32_t>();

@@ -4,7 +4,7 @@ namespace phx::kernels::meta {
 
 // How many rows there are is not known here; they are counted as if all room were used.
 
-void sort_by_expert(const Tensor& indices, int64_t, Tensor& row_of, Tensor& choice_of,
+void sort_by_expert(const Tensor& indices, int64_t, Tensor&, Tensor& row_of, Tensor& choice_of,
                     Tensor& offsets) {
   indices.runtime().count(
       {.flops = 4 * indices.numel(),
@@ -21,7 +21,8 @@ void sum_rows(const Tensor& x, const Tensor& row_of, const Sink& out) {
        .bytes = x.bytes() + row_of.bytes() + out.tensor.bytes() * (out.beta != 0.f ? 2 : 1)});
 }
 
-void merge_by_expert(const Tensor& counts, Tensor& source, Tensor& place, Tensor& offsets) {
+void merge_by_expert(const Tensor& counts, Tensor&, Tensor& source, Tensor& place,
+                     Tensor& offsets) {
   counts.runtime().count(
       {.flops = 2 * source.numel(),
        .bytes = counts.bytes() + source.bytes() + place.bytes() + offsets.bytes()});
