@@ -1,6 +1,7 @@
 #include "phalanx/kernels/expert_rows.h"
 
 #include "phalanx/kernels/matmul_blocks.h"
+#include "phalanx/kernels/stable_sort.h"
 
 namespace phx::kernels {
 
@@ -16,7 +17,17 @@ Tensor scratch_for(const Tensor& a, const MatmulProblem& problem) {
 
 void sort_by_expert(const Tensor& indices, int64_t first, Tensor& row_of, Tensor& choice_of,
                     Tensor& offsets) {
-  PHX_DISPATCH(indices.device(), sort_by_expert, indices, first, row_of, choice_of, offsets);
+  Tensor workspace;
+  if (indices.device().target() == DeviceKind::cuda)
+    workspace = empty({stable_sort_bytes(indices.numel(), 4)}, DType::u8, indices.device(),
+                      Purpose::workspace);
+  sort_by_expert(indices, first, workspace, row_of, choice_of, offsets);
+}
+
+void sort_by_expert(const Tensor& indices, int64_t first, Tensor& workspace, Tensor& row_of,
+                    Tensor& choice_of, Tensor& offsets) {
+  PHX_DISPATCH(indices.device(), sort_by_expert, indices, first, workspace, row_of, choice_of,
+               offsets);
 }
 
 void gather_rows(const Tensor& x, const Tensor& source, int64_t per_row, Tensor& y) {
@@ -39,7 +50,16 @@ void expert_counts(const Tensor& offsets, Tensor& counts) {
 
 void merge_by_expert(const Tensor& counts, int64_t first, Tensor& source, Tensor& place,
                      Tensor& offsets) {
-  PHX_DISPATCH(counts.device(), merge_by_expert, counts, first, source, place, offsets);
+  Tensor workspace;
+  const int64_t cells = counts.dim(0) * (offsets.numel() - 1);
+  if (counts.device().target() == DeviceKind::cuda)
+    workspace = empty({2 * (cells + 1)}, DType::i32, counts.device(), Purpose::workspace);
+  merge_by_expert(counts, first, workspace, source, place, offsets);
+}
+
+void merge_by_expert(const Tensor& counts, int64_t first, Tensor& workspace, Tensor& source,
+                     Tensor& place, Tensor& offsets) {
+  PHX_DISPATCH(counts.device(), merge_by_expert, counts, first, workspace, source, place, offsets);
 }
 
 void grouped_matmul(const Tensor& a, const Tensor& w, const Tensor& offsets, bool transposed,

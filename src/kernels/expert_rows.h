@@ -14,10 +14,13 @@ namespace phx::kernels {
 
 // indices i32 [t, k] of experts [first, first + e), others are dropped -> row_of i32 [t, k], -1 if
 // dropped; choice_of i32 [r], the choice (token * k + j) that a row is, -1 behind the last;
-// offsets i32 [e + 1]. More choices than r is an error on cpu.
+// offsets i32 [e + 1]. More choices than r is an error on cpu; on cuda those behind row r are
+// dropped. There the sort's arrays lie in the workspace.
+void sort_by_expert(const Tensor& indices, int64_t first, Tensor& row_of, Tensor& choice_of,
+                    Tensor& offsets);
 PHX_KERNEL(void, sort_by_expert,
-           (const Tensor& indices, int64_t first, Tensor& row_of, Tensor& choice_of,
-            Tensor& offsets))
+           (const Tensor& indices, int64_t first, Tensor& workspace, Tensor& row_of,
+            Tensor& choice_of, Tensor& offsets))
 
 // y[i] = x[source[i] / per_row], zeros where source is -1: x [n, ..], source i32 [r], y [r, ..]
 PHX_KERNEL(void, gather_rows, (const Tensor& x, const Tensor& source, int64_t per_row, Tensor& y))
@@ -30,9 +33,13 @@ PHX_KERNEL(void, expert_counts, (const Tensor& offsets, Tensor& counts))
 // Rows that came in blocks of their senders, each block sorted by expert: counts i32 [g, all
 // experts], of which [first, first + e) are meant -> source i32 [r], which puts all rows in the
 // order of the experts (an expert's in the order of the senders), its inverse place i32 [r], both
-// -1 behind the last; offsets i32 [e + 1].
+// -1 behind the last; offsets i32 [e + 1]. The workspace of cuda holds where each sender's rows of
+// an expert begin, before and after.
+void merge_by_expert(const Tensor& counts, int64_t first, Tensor& source, Tensor& place,
+                     Tensor& offsets);
 PHX_KERNEL(void, merge_by_expert,
-           (const Tensor& counts, int64_t first, Tensor& source, Tensor& place, Tensor& offsets))
+           (const Tensor& counts, int64_t first, Tensor& workspace, Tensor& source, Tensor& place,
+            Tensor& offsets))
 
 // Products of an expert's rows with its own matrix, expert by expert; offsets i32 [e + 1].
 //   grouped_matmul          a [r, k], w [e, n, k] -> c [r, n] = a w^T; transposed: a [r, n] -> a w

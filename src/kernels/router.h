@@ -11,6 +11,9 @@
 // All arithmetic is in acc_dtype of the model, which the logits have.
 #pragma once
 
+#include <algorithm>
+
+#include "phalanx/base/math.h"
 #include "phalanx/core/autograd.h"
 #include "phalanx/kernels/dispatch.h"
 
@@ -43,9 +46,17 @@ PHX_KERNEL(void, route_given,
 // sums [2 b e + 1]: for each sample and expert how many tokens of the sample have it among their k
 // best scores, without bias and groups; then the sums of their normalised scores (softmax, or
 // sigmoid over its sum); then the sum of logsumexp(l)^2.
+void route_balance(const Tensor& logits, const RouterOptions& options, int64_t samples,
+                   Tensor& sums);
 PHX_KERNEL(void, route_balance,
-           (const Tensor& logits, const RouterOptions& options, int64_t samples, Tensor& sums))
+           (const Tensor& logits, const RouterOptions& options, int64_t samples, Tensor& workspace,
+            Tensor& sums))
 inline int64_t balance_size(int64_t samples, int64_t experts) { return 2 * samples * experts + 1; }
+// On cuda a sample's tokens are added up in so many chunks, whose sums lie in the workspace.
+constexpr int64_t balance_chunks(int64_t tokens, int64_t samples) {
+  return std::clamp<int64_t>(ceil_div(tokens / samples, 32), 1,
+                             std::max<int64_t>(1, 256 / samples));
+}
 
 // What the balance costs:
 //   batch   * sum over e of n_e P_e               n, P: counts and scores of the whole micro-batch
@@ -74,10 +85,12 @@ PHX_KERNEL(void, route_evenly, (int64_t first_token, int64_t experts, Tensor& in
 
 // Tokens that an expert has no room for: of the [t, k] choices of a micro-batch each expert keeps
 // `capacity`, those with the largest weight (`by_weight`; equal ones: the earlier token) or the
-// earliest tokens. keep u8 [t, k].
+// earliest tokens. keep u8 [t, k]. On cuda choices are sorted in the workspace.
+void keep_within_capacity(const Tensor& indices, const Tensor& probs, int64_t experts,
+                          int64_t capacity, bool by_weight, Tensor& keep);
 PHX_KERNEL(void, keep_within_capacity,
            (const Tensor& indices, const Tensor& probs, int64_t experts, int64_t capacity,
-            bool by_weight, Tensor& keep))
+            bool by_weight, Tensor& workspace, Tensor& keep))
 
 // The choices that are kept: indices i32 [t, k], -1 where `keep` is 0; probs 0 there.
 PHX_KERNEL(void, drop_choices, (const Tensor& keep, Tensor& indices, Tensor& probs))

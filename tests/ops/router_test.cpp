@@ -176,5 +176,132 @@ TEST(Router, RefusesMoreChoicesThanExperts) {
   EXPECT_NE(error.find("not 3 of 2"), std::string::npos) << error;
 }
 
+// Normals rounded to sixteenths: many are equal, and those that are not differ by far more than the
+// devices' exponentials do.
+Tensor coarse(const Shape& shape, uint64_t seed, Device device = test_device()) {
+  std::vector<double> v = to_values(randn(shape, Seed{seed}));
+  for (double& x : v) x = std::round(x * 16) / 16;
+  return from_values(v, shape, DType::f32, device);
+}
+
+// On the host, whatever device it is on.
+Tensor home(const Tensor& x) { return to_device(x, test_device()); }
+
+struct RouterCase {
+  int64_t t, e, k, groups = 0, group_topk = 0;
+};
+
+PHX_CUDA_TEST(Router, CudaChoosesAndWeighsAsCpu) {
+  const Device cuda = cuda_test_runtime().device();
+  for (const RouterCase& c :
+       {RouterCase{77, 5, 1}, RouterCase{77, 5, 5}, RouterCase{77, 33, 8}, RouterCase{131, 64, 8},
+        RouterCase{77, 100, 3}, RouterCase{77, 256, 8}, RouterCase{77, 500, 40},
+        RouterCase{77, 1000, 33}, RouterCase{77, 1024, 64}, RouterCase{77, 256, 8, 8, 4},
+        RouterCase{77, 60, 6, 6, 3}, RouterCase{77, 1024, 8, 64, 2}})
+    for (const RouterScores scores :
+         {RouterScores::softmax_after, RouterScores::softmax_before, RouterScores::sigmoid})
+      for (const bool biased : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << c.k << " of " << c.e << " experts, " << c.groups << " groups, scores "
+                     << int(scores) << (biased ? ", bias" : ""));
+        const RouterOptions options{.topk = c.k,
+                                    .scores = scores,
+                                    .groups = c.groups,
+                                    .group_topk = c.group_topk,
+                                    .scaling = 1.5};
+        const Tensor logits = coarse({c.t, c.e}, 1), bias = biased ? coarse({c.e}, 2) : Tensor();
+        const Routing want = plain(logits, options, bias);
+        const Routing got =
+            plain(to_device(logits, cuda), options, biased ? to_device(bias, cuda) : Tensor());
+        const auto a = ints(home(got.indices)), b = ints(want.indices);
+        for (size_t i = 0; i < a.size(); ++i)
+          ASSERT_EQ(a[i], b[i]) << "token " << i / size_t(c.k) << ", choice " << i % size_t(c.k);
+        expect_close(home(got.probs), want.probs, 2e-6);
+        const Routing again = route_to(to_device(logits, cuda), got.indices, options);
+        expect_close(home(again.probs), want.probs, 2e-6);
+      }
+}
+
+PHX_CUDA_TEST(Router, CudaGradientsAndLossesMatchCpu) {
+  const BalanceLosses all{.batch = 0.7, .sample = 0.4, .past = 0.3, .z = 0.2};
+  for (const RouterCase& c : {RouterCase{78, 5, 1}, RouterCase{78, 64, 8}, RouterCase{78, 100, 3},
+                              RouterCase{6000, 256, 8}, RouterCase{78, 1000, 33}})
+    for (const RouterScores scores :
+         {RouterScores::softmax_after, RouterScores::softmax_before, RouterScores::sigmoid})
+      for (const int64_t samples : {1, 3}) {
+        SCOPED_TRACE(::testing::Message() << c.k << " of " << c.e << " experts, scores "
+                                          << int(scores) << ", samples " << samples);
+        std::vector<double> costs[2];  // on cuda, which comes first, and on cpu
+        size_t run = 0;
+        const auto f = [&](std::span<const Tensor> in) {
+          const Device device = in[0].device();
+          const Tensor scale = from_values(std::vector<double>{3}, {1}, DType::f32, device);
+          const Tensor cost = zeros({4}, DType::f64, device);
+          const Routing routing =
+              route(in[0], {}, {.topk = c.k, .scores = scores, .scaling = 1.5}, all,
+                    {.samples = samples,
+                     .scale = scale,
+                     .loads = coarse({c.e}, 3, device),
+                     .costs = cost});
+          costs[run++] = to_values(cost);
+          return routing.probs;
+        };
+        expect_cuda_matches_cpu(f, {coarse({c.t, c.e}, 1)}, 1e-5);
+        for (size_t i = 0; i < 4; ++i)
+          EXPECT_NEAR(costs[0][i], costs[1][i], 1e-5 * std::abs(costs[1][i])) << "loss " << i;
+      }
+}
+
+PHX_CUDA_TEST(Router, CudaSumsOfTheBalanceAreTheSameEveryTime) {
+  const Tensor logits = randn({5000, 60}, Seed{1}, DType::f32, cuda_test_runtime().device());
+  std::vector<double> first;
+  for (int i = 0; i < 5; ++i) {
+    Tensor sums = zeros({kernels::balance_size(2, 60)}, DType::f32, logits.device());
+    kernels::route_balance(logits, {.topk = 4}, 2, sums);
+    if (i == 0) first = to_values(sums);
+    EXPECT_EQ(to_values(sums), first);
+  }
+}
+
+PHX_CUDA_TEST(Router, CudaKeepsWithinCapacityAsCpu) {
+  const Device cuda = cuda_test_runtime().device();
+  for (const int64_t t : {3, 1000})
+    for (const int64_t rows : {1, 37, 100000})
+      for (const bool by_weight : {true, false}) {
+        SCOPED_TRACE(::testing::Message()
+                     << t << " tokens, capacity " << rows << (by_weight ? ", by weight" : ""));
+        const int64_t experts = 13;
+        std::vector<int64_t> chosen;
+        for (const double x : to_values(rand_ints({t, 5}, experts + 1, Seed{1})))
+          chosen.push_back(int64_t(x) - 1);  // some are dropped already
+        const Tensor indices = from_ints(chosen, {t, 5}, DType::i32, test_device());
+        const Tensor probs = coarse({t, 5}, 2);  // negative ones, zeros and equal ones, too
+        Tensor want = zeros({t, 5}, DType::u8, test_device()), got = zeros({t, 5}, DType::u8, cuda);
+        kernels::keep_within_capacity(indices, probs, experts, rows, by_weight, want);
+        const Tensor cuda_indices = to_device(indices, cuda), cuda_probs = to_device(probs, cuda);
+        kernels::keep_within_capacity(cuda_indices, cuda_probs, experts, rows, by_weight, got);
+        std::vector<uint8_t> a(size_t(want.numel())), b(size_t(want.numel()));
+        copy_to_host(got, a.data());
+        copy_to_host(want, b.data());
+        EXPECT_EQ(a, b);
+
+        const Capacity capacity{.experts = experts, .rows = rows, .by_weight = by_weight};
+        const Routing dropped =
+            within_capacity({.indices = cuda_indices, .probs = cuda_probs}, capacity, nullptr);
+        const Routing same =
+            within_capacity({.indices = indices, .probs = probs}, capacity, nullptr);
+        EXPECT_EQ(ints(home(dropped.indices)), ints(same.indices));
+        EXPECT_EQ(to_values(dropped.probs), to_values(same.probs));
+      }
+}
+
+PHX_CUDA_TEST(Router, CudaSpreadsEvenChoicesAsCpu) {
+  Tensor got = zeros({1000, 3}, DType::i32, cuda_test_runtime().device());
+  Tensor want = zeros({1000, 3}, DType::i32, test_device());
+  kernels::route_evenly(/*first_token=*/7, /*experts=*/11, got);
+  kernels::route_evenly(/*first_token=*/7, /*experts=*/11, want);
+  EXPECT_EQ(ints(home(got)), ints(want));
+}
+
 }  // namespace
 }  // namespace phx

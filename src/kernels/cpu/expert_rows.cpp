@@ -39,8 +39,8 @@ void for_experts(const Tensor& offsets, F&& f) {
 
 }  // namespace
 
-void sort_by_expert(const Tensor& indices, int64_t first, Tensor& row_of, Tensor& choice_of,
-                    Tensor& offsets) {
+void sort_by_expert(const Tensor& indices, int64_t first, Tensor&, Tensor& row_of,
+                    Tensor& choice_of, Tensor& offsets) {
   const int64_t choices = indices.numel(), e = offsets.numel() - 1;
   const int32_t* chosen = indices.data<int32_t>();
   int32_t* at = offsets.data<int32_t>();
@@ -101,7 +101,7 @@ void expert_counts(const Tensor& offsets, Tensor& counts) {
   for (int64_t e = 0; e < counts.numel(); ++e) counts.data<int32_t>()[e] = at[e + 1] - at[e];
 }
 
-void merge_by_expert(const Tensor& counts, int64_t first, Tensor& source, Tensor& place,
+void merge_by_expert(const Tensor& counts, int64_t first, Tensor&, Tensor& source, Tensor& place,
                      Tensor& offsets) {
   const int64_t g = counts.dim(0), all = counts.dim(1), e = offsets.numel() - 1;
   const int64_t room = source.numel();

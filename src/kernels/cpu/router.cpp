@@ -201,7 +201,7 @@ void route_given(const Tensor& logits, const Tensor& indices, const RouterOption
   });
 }
 
-void route_balance(const Tensor& logits, const RouterOptions& options, int64_t samples,
+void route_balance(const Tensor& logits, const RouterOptions& options, int64_t samples, Tensor&,
                    Tensor& sums) {
   const int64_t t = logits.dim(0), e = logits.dim(1);
   for_acc(logits, [&]<class Acc>() {
@@ -277,7 +277,7 @@ void route_evenly(int64_t first_token, int64_t experts, Tensor& indices) {
 }
 
 void keep_within_capacity(const Tensor& indices, const Tensor& probs, int64_t experts,
-                          int64_t capacity, bool by_weight, Tensor& keep) {
+                          int64_t capacity, bool by_weight, Tensor&, Tensor& keep) {
   const int64_t choices = indices.numel();
   const int32_t* chosen = indices.data<int32_t>();
   uint8_t* kept = keep.data<uint8_t>();

@@ -4,7 +4,7 @@ namespace phx::kernels::meta {
 
 // How many rows there are is not known here; they are counted as if all room were used.
 
-void sort_by_expert(const Tensor& indices, int64_t, Tensor& row_of, Tensor& choice_of,
+void sort_by_expert(const Tensor& indices, int64_t, Tensor&, Tensor& row_of, Tensor& choice_of,
                     Tensor& offsets) {
   indices.runtime().count(
       {.flops = 4 * indices.numel(),
@@ -25,7 +25,7 @@ void expert_counts(const Tensor& offsets, Tensor& counts) {
   offsets.runtime().count({.flops = counts.numel(), .bytes = offsets.bytes() + counts.bytes()});
 }
 
-void merge_by_expert(const Tensor& counts, int64_t, Tensor& source, Tensor& place,
+void merge_by_expert(const Tensor& counts, int64_t, Tensor&, Tensor& source, Tensor& place,
                      Tensor& offsets) {
   counts.runtime().count(
       {.flops = 2 * source.numel(),

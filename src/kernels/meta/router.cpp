@@ -15,7 +15,8 @@ void route_given(const Tensor& logits, const Tensor& indices, const RouterOption
       {.flops = logits.numel() * 10, .bytes = logits.bytes() + indices.bytes() + probs.bytes()});
 }
 
-void route_balance(const Tensor& logits, const RouterOptions& options, int64_t, Tensor& sums) {
+void route_balance(const Tensor& logits, const RouterOptions& options, int64_t, Tensor&,
+                   Tensor& sums) {
   logits.runtime().count(
       {.flops = logits.numel() * (12 + options.topk), .bytes = logits.bytes() + sums.bytes()});
 }
@@ -37,7 +38,7 @@ void route_evenly(int64_t, int64_t, Tensor& indices) {
 }
 
 void keep_within_capacity(const Tensor& indices, const Tensor& probs, int64_t, int64_t, bool,
-                          Tensor& keep) {
+                          Tensor&, Tensor& keep) {
   indices.runtime().count({.flops = 30 * indices.numel(),
                            .bytes = 4 * (indices.bytes() + probs.bytes()) + keep.bytes()});
 }
