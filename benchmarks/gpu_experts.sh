@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The experts' kernels on one GPU: their tests, bench_gpu_experts and PyTorch's grouped product, one after the other.
 #   benchmarks/gpu_experts.sh OUT_FOLDER
-# Needs the targets ops_test and bench_gpu_experts of the cuda preset, and PyTorch. Takes about two minutes.
+# Needs the targets ops_test and bench_gpu_experts of the cuda preset, and PyTorch.
 # Each part has a time limit: a kernel that hangs ends only its part.
 set -uo pipefail
 cd "$(dirname "$0")/.."
