@@ -1,7 +1,9 @@
 // The experts' kernels on one GPU: grouped products beside dense ones of the same size, the kernels
 // around them beside a copy, and a whole layer of experts. Random data, medians.
 //
-//   bench_gpu_experts [grouped] [rows] [layer]        default: all three
+//   bench_gpu_experts [grouped] [rows] [layer] [walks]        default: the first three
+//
+// `walks` compares the ways in which the grouped products can go over their tiles.
 //
 // benchmarks/gpu_experts_peer.py measures the same shapes in PyTorch.
 #include <algorithm>
@@ -14,6 +16,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/core/segment.h"
+#include "phalanx/kernels/cuda/grouped.h"
 #include "phalanx/kernels/matmul.h"
 #include "phalanx/kernels/random_fill.h"
 #include "phalanx/ops/expert_rows.h"
@@ -121,6 +124,41 @@ void grouped(Bench& bench, int64_t rows, int64_t experts, int64_t n, int64_t k) 
   const Tensor one = w.rows(0, 1).reshape({n, k}), done = dw.rows(0, 1).reshape({n, k});
   bench.rate_line("forward", flops, [&] { matmul(x, one, {.transpose_b = true}, {y}); });
   bench.rate_line("wgrad f32", flops, [&] { matmul(dy, x, {.transpose_a = true}, {done}); });
+}
+
+void walks(Bench& bench, int64_t rows, int64_t experts, int64_t n, int64_t k) {
+  const Tensor x = bench.random({rows, k}), dy = bench.random({rows, n});
+  const Tensor w = bench.random({experts, n, k}, DType::bf16, 0.02);
+  const Tensor y = bench.random({rows, n}), dx = bench.random({rows, k});
+  const Tensor dw = bench.random({experts, n, k}, DType::f32);
+  const Tensor offsets = bench.ints(offsets_of(rows, experts, /*even=*/true));
+  const double flops = 2.0 * double(rows) * double(n) * double(k);
+  const auto rate = [&](const std::function<bool()>& call) {
+    PHX_CHECK(call(), "this GPU has no Hopper kernels");
+    return flops / bench.time_of([&] { call(); }) / 1e9;
+  };
+  std::printf("%lld experts, [%lld, %lld] each, %lld rows: TFLOP/s\n",
+              static_cast<long long>(experts), static_cast<long long>(n), static_cast<long long>(k),
+              static_cast<long long>(rows));
+  for (const int cluster : {1, 2})
+    for (const int lead : {0, 1, 2, 3})
+      for (const int block_m : {8, 16, 32}) {
+        if (block_m != 16 && lead != 2) continue;
+        const cuda::HopperTuning tuning{.cluster = cluster, .lead = lead, .block_m = block_m};
+        const double forward =
+            rate([&] { return cuda::hopper_grouped_matmul(x, w, offsets, false, {y}, tuning); });
+        const double dgrad =
+            rate([&] { return cuda::hopper_grouped_matmul(dy, w, offsets, true, {dx}, tuning); });
+        const double wgrad =
+            rate([&] { return cuda::hopper_grouped_weight_product(dy, x, offsets, {dw}, tuning); });
+        const double added = rate([&] {
+          return cuda::hopper_grouped_weight_product(dy, x, offsets, {dw, 1.f}, tuning);
+        });
+        std::printf(
+            "  cluster %d lead %d block %2d: forward %.1f dgrad %.1f wgrad %.1f added %.1f\n",
+            cluster, lead, block_m, forward, dgrad, wgrad, added);
+        std::fflush(stdout);
+      }
 }
 
 // Tokens, experts, experts a token, hidden size and an expert's width.
@@ -233,6 +271,10 @@ int main(int argc, char** argv) try {
     grouped(bench, 131072, 64, 2048, 2048);
     grouped(bench, 131072, 128, 1536, 2048);
     grouped(bench, 131072, 128, 2048, 768);
+  }
+  if (parts.contains("walks")) {
+    walks(bench, 131072, 64, 2048, 2048);
+    walks(bench, 131072, 128, 1536, 2048);
   }
   if (parts.contains("rows")) rows(bench, layers[0]);
   if (parts.contains("layer"))

@@ -410,16 +410,16 @@ bool has_hopper() {
 }
 
 // One kind of product after the other, each with all its cases: a failing run shows them apart.
-void expect_hopper_rows_match(bool transposed) {
+void expect_hopper_rows_match(bool transposed, const kernels::cuda::HopperTuning& tuning = {}) {
   if (!has_hopper()) GTEST_SKIP() << "no Hopper GPU, or not compiled for 90a";
   const Device cuda = cuda_test_runtime().device();
   for (const GroupedCase& c : grouped_cases())
     for (const DType dtype : {DType::bf16, DType::f16})
       for (const float beta : {0.f, 1.f}) {
         SCOPED_TRACE(::testing::Message() << c.title << ", " << name(dtype) << ", beta " << beta);
-        const RowsProduct hopper = [](const Tensor& a, const Tensor& w, const Tensor& offsets,
-                                      bool across, const Sink& out) {
-          EXPECT_TRUE(kernels::cuda::hopper_grouped_matmul(a, w, offsets, across, out));
+        const RowsProduct hopper = [&](const Tensor& a, const Tensor& w, const Tensor& offsets,
+                                       bool across, const Sink& out) {
+          EXPECT_TRUE(kernels::cuda::hopper_grouped_matmul(a, w, offsets, across, out, tuning));
         };
         expect_same_rows(
             rows_product(c, dtype, transposed, beta, cuda, hopper),
@@ -431,7 +431,7 @@ void expect_hopper_rows_match(bool transposed) {
 PHX_CUDA_TEST(ExpertRows, CudaHopperForwardMatchesPlain) { expect_hopper_rows_match(false); }
 PHX_CUDA_TEST(ExpertRows, CudaHopperTransposedMatchesPlain) { expect_hopper_rows_match(true); }
 
-PHX_CUDA_TEST(ExpertRows, CudaHopperWeightProductMatchesPlain) {
+void expect_hopper_weights_match(const kernels::cuda::HopperTuning& tuning = {}) {
   if (!has_hopper()) GTEST_SKIP() << "no Hopper GPU, or not compiled for 90a";
   const Device cuda = cuda_test_runtime().device();
   for (const GroupedCase& c : grouped_cases())
@@ -440,15 +440,32 @@ PHX_CUDA_TEST(ExpertRows, CudaHopperWeightProductMatchesPlain) {
         for (const float beta : {0.f, 1.f}) {
           SCOPED_TRACE(::testing::Message() << c.title << ", " << name(dtype) << " to " << name(out)
                                             << ", beta " << beta);
-          const WeightProduct hopper = [](const Tensor& dy, const Tensor& x, const Tensor& offsets,
-                                          const Sink& dw) {
-            EXPECT_TRUE(kernels::cuda::hopper_grouped_weight_product(dy, x, offsets, dw));
+          const WeightProduct hopper = [&](const Tensor& dy, const Tensor& x, const Tensor& offsets,
+                                           const Sink& dw) {
+            EXPECT_TRUE(kernels::cuda::hopper_grouped_weight_product(dy, x, offsets, dw, tuning));
           };
           expect_same_rows(weight_product(c, dtype, out, beta, cuda, hopper),
                            weight_product(c, dtype, out, beta, cuda,
                                           kernels::cuda::plain_grouped_weight_product),
                            tolerance_of(out));
         }
+}
+
+PHX_CUDA_TEST(ExpertRows, CudaHopperWeightProductMatchesPlain) { expect_hopper_weights_match(); }
+
+// The other ways to walk over the tiles.
+PHX_CUDA_TEST(ExpertRows, CudaHopperWithoutALeadMatchesPlain) {
+  expect_hopper_rows_match(false, {.lead = 0, .block_m = 3});
+  expect_hopper_weights_match({.lead = 0, .block_m = 3});
+}
+PHX_CUDA_TEST(ExpertRows, CudaHopperClustersForwardMatchPlain) {
+  expect_hopper_rows_match(false, {.cluster = 2});
+}
+PHX_CUDA_TEST(ExpertRows, CudaHopperClustersTransposedMatchPlain) {
+  expect_hopper_rows_match(true, {.cluster = 2});
+}
+PHX_CUDA_TEST(ExpertRows, CudaHopperClustersWeightProductMatchesPlain) {
+  expect_hopper_weights_match({.cluster = 2});
 }
 
 PHX_CUDA_TEST(ExpertRows, CudaGroupedProductsAreTheSameEveryTime) {
@@ -473,9 +490,14 @@ PHX_CUDA_TEST(ExpertRows, CudaExpertsMatchCpu) {
     for (const bool gated : {true, false}) {
       SCOPED_TRACE(::testing::Message() << name(dtype) << (gated ? ", gated" : ""));
       const Tensor indices = uneven_choices(t, k, e);
-      const std::vector<Tensor> in{
-          randn({t, h}, Seed{1}, dtype), randn({t, k}, Seed{2}, acc_dtype(dtype)),
-          randn({e * (gated ? 2 * f : f), h}, Seed{3}, dtype), randn({e * h, f}, Seed{4}, dtype)};
+      const auto small = [&](const Shape& shape, uint64_t seed) {  // gradients stay in f16's range
+        std::vector<double> v = to_values(randn(shape, Seed{seed}));
+        for (double& x : v) x *= 0.2;
+        return from_values(v, shape, dtype, test_device());
+      };
+      const std::vector<Tensor> in{randn({t, h}, Seed{1}, dtype),
+                                   randn({t, k}, Seed{2}, acc_dtype(dtype)),
+                                   small({e * (gated ? 2 * f : f), h}, 3), small({e * h, f}, 4)};
       expect_cuda_matches_cpu(
           [&](std::span<const Tensor> x) {
             const ExpertOrder order =

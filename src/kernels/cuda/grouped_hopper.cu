@@ -1,6 +1,8 @@
 // Grouped products on Hopper: one persistent block a multiprocessor, which takes tiles of 128 x 256
 // of the experts' results. One thread keeps the copies of operands running, kStages steps of 64
-// values of k ahead; two warpgroups multiply, each 64 rows of the tile.
+// values of k ahead; two warpgroups multiply, each 64 rows of the tile. Two blocks may form a
+// cluster that takes 256 x 256: each has its own rows, and copies half of the columns' operand for
+// both.
 //
 //   rows              c [rows, n] = a [rows, k] w^T, w [n, k]    A along k, B along k
 //   rows_transposed   c [rows, n] = a [rows, k] w, w [k, n]      A along k, B along n
@@ -9,6 +11,7 @@
 // A copy may reach over an expert's rows into the next one's, or into rows that nobody has written.
 // For `rows` these are rows of the result that are not stored. For `weights` they are set to zero
 // in shared memory before they are multiplied.
+#include <algorithm>
 #include <cstring>
 
 #include "phalanx/core/cuda/device_code.h"
@@ -32,7 +35,6 @@ constexpr int kBox = 64 * kBoxRow;  // bytes of 64 rows
 constexpr int kBytesA = kTileM * kTileK * 2, kBytesB = kTileN * kTileK * 2;
 constexpr int kStageBytes = kBytesA + kBytesB;
 constexpr int kMostGroups = 1024;
-constexpr int kBlockM = 16;  // tiles of rows that are walked together, so that operands are in L2
 static_assert(kBytesA == 2 * kBox && kBytesB == 4 * kBox);
 
 constexpr int shared_bytes(int experts) {
@@ -47,6 +49,7 @@ struct GroupedShape {
   int m, n, k;  // m of `weights`, k of `rows`; the others are the experts' rows
   Out* c;
   float beta;
+  int lead, block_m;  // see HopperTuning; block_m in tiles of a cluster
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -56,20 +59,22 @@ struct Tile {
   int first, rows;   // of the expert
 };
 
-// Tiles in the order of the experts; each thread walks over those of its block.
+// Tiles of kHeight rows in the order of the experts; each thread walks over those of its cluster.
+template <int kHeight>
 struct Tiles {
   const int *starts, *offsets;  // [experts + 1], in shared memory
   int m_tiles, n_tiles;         // m_tiles of `weights`, else 0
+  int block_m;
   int expert = 0;
 
   __device__ __forceinline__ Tile at(int tile) {
     while (starts[expert + 1] <= tile) ++expert;
     const int first = offsets[expert], rows = offsets[expert + 1] - first;
-    const int tall = m_tiles > 0 ? m_tiles : (rows + kTileM - 1) / kTileM;
-    const int local = tile - starts[expert], block = local / (kBlockM * n_tiles);
-    const int inside = local - block * kBlockM * n_tiles;
-    const int width = min(kBlockM, tall - block * kBlockM);
-    return {expert, (block * kBlockM + inside % width) * kTileM, inside / width * kTileN, first,
+    const int tall = m_tiles > 0 ? m_tiles : (rows + kHeight - 1) / kHeight;
+    const int local = tile - starts[expert], block = local / (block_m * n_tiles);
+    const int inside = local - block * block_m * n_tiles;
+    const int width = min(block_m, tall - block * block_m);
+    return {expert, (block * block_m + inside % width) * kHeight, inside / width * kTileN, first,
             rows};
   }
 };
@@ -161,7 +166,7 @@ __device__ __forceinline__ void store_row(const float (&sums)[128], int half, Ou
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-template <class T, class Out, Grouped kProduct>
+template <class T, class Out, Grouped kProduct, int kCluster>
 __global__ void __launch_bounds__(kThreads, 1)
     grouped_kernel(const __grid_constant__ CUtensorMap map_a,
                    const __grid_constant__ CUtensorMap map_b, GroupedShape<Out> shape) {
@@ -177,15 +182,25 @@ __global__ void __launch_bounds__(kThreads, 1)
   int *starts = reinterpret_cast<int*>(free + kStages), *offsets = starts + shape.experts + 1;
   const int thread = int(threadIdx.x), lane = thread % 32, group = thread / kGroupThreads;
 
-  Tiles tiles{.starts = starts,
-              .offsets = offsets,
-              .m_tiles = kWeights ? (shape.m + kTileM - 1) / kTileM : 0,
-              .n_tiles = (shape.n + kTileN - 1) / kTileN};
+  constexpr int kHeight = kTileM * kCluster;
+  const int rank = kCluster > 1 ? cluster_rank() : 0;
+  const int first_tile = int(blockIdx.x) / kCluster, next_tile = int(gridDim.x) / kCluster;
+  Tiles<kHeight> tiles{.starts = starts,
+                       .offsets = offsets,
+                       .m_tiles = kWeights ? (shape.m + kHeight - 1) / kHeight : 0,
+                       .n_tiles = (shape.n + kTileN - 1) / kTileN,
+                       .block_m = shape.block_m};
+  const auto tile_at = [&](int at) {
+    Tile tile = tiles.at(at);
+    tile.m += rank * kTileM;
+    return tile;
+  };
   for (int i = thread; i <= shape.experts; i += kThreads) offsets[i] = shape.offsets[i];
   if (thread == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(full + i, 1);
-      barrier_init(free + i, kConsumers * kGroupThreads / 32);  // a lane of every warp
+      // A lane of every warp that reads what this block copies.
+      barrier_init(free + i, kCluster * kConsumers * kGroupThreads / 32);
     }
     barrier_init_done();
     prefetch_map(&map_a);
@@ -203,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (kWeights)
           count = rows == 0 && shape.beta != 0.f ? 0 : tiles.m_tiles * tiles.n_tiles;
         else
-          count = (rows + kTileM - 1) / kTileM * tiles.n_tiles;
+          count = (rows + kHeight - 1) / kHeight * tiles.n_tiles;
       }
       int sum = count;
 #pragma unroll
@@ -216,7 +231,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     if (lane == 0) starts[shape.experts] = before;
   }
-  __syncthreads();
+  if constexpr (kCluster > 1)
+    cluster_sync();  // the other block's barriers are ready, too
+  else
+    __syncthreads();
   const int num_tiles = starts[shape.experts];
   const auto steps_of = [&](const Tile& tile) {
     return ((kWeights ? tile.rows : shape.k) + kTileK - 1) / kTileK;
@@ -226,8 +244,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (group == 0) {
     fewer_registers<40>();
     if (thread == 0) {
-      for (int at = int(blockIdx.x); at < num_tiles; at += int(gridDim.x)) {
-        const Tile tile = tiles.at(at);
+      for (int at = first_tile; at < num_tiles; at += next_tile) {
+        const Tile tile = tile_at(at);
         const int steps = steps_of(tile);
         for (int step = 0; step < steps; ++step, ring.next()) {
           barrier_wait(free + ring.stage, ring.parity ^ 1);
@@ -239,17 +257,29 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
             for (int i = 0; i < kTileM / 64; ++i)
               copy_box(a + i * kBox, &map_a, barrier, tile.m + 64 * i, tile.first + k);
-#pragma unroll
-            for (int i = 0; i < kTileN / 64; ++i)
-              copy_box(b + i * kBox, &map_b, barrier, tile.n + 64 * i, tile.first + k);
           } else {
             copy_box(a, &map_a, barrier, k, tile.first + tile.m);
-            if constexpr (kProduct == Grouped::rows) {
-              copy_box(b, &map_b, barrier, k, tile.n, tile.expert);
-            } else {
+          }
+          // This block's share of B, in boxes of 64 columns, or all of it in one along k.
+          constexpr int kColumns = kTileN / kCluster;
+          const int n = rank * kColumns;
+          b += n / 64 * kBox;
+          const auto copy_b = [&](uint8_t* to, auto... at) {
+            if constexpr (kCluster > 1)
+              copy_box_to((1 << kCluster) - 1, to, &map_b, barrier, at...);
+            else
+              copy_box(to, &map_b, barrier, at...);
+          };
+          if constexpr (kProduct == Grouped::rows) {
+            copy_b(b, k, tile.n + n, tile.expert);
+          } else {
 #pragma unroll
-              for (int i = 0; i < kTileN / 64; ++i)
-                copy_box(b + i * kBox, &map_b, barrier, tile.n + 64 * i, k, tile.expert);
+            for (int i = 0; i < kColumns / 64; ++i) {
+              const int column = tile.n + n + 64 * i;
+              if constexpr (kWeights)
+                copy_b(b + i * kBox, column, tile.first + k);
+              else
+                copy_b(b + i * kBox, column, k, tile.expert);
             }
           }
         }
@@ -262,18 +292,21 @@ __global__ void __launch_bounds__(kThreads, 1)
     const uint64_t first_a = operand_at<kMajorA>(stages + half * kBox, kBox);
     const uint64_t first_b = operand_at<kMajorB>(stages + kBytesA, kBox);
     const auto release = [&](int stage) {
-      if (lane == 0) barrier_arrive(free + stage);
+      if constexpr (kCluster > 1) {
+        if (lane < kCluster) barrier_arrive_at(free + stage, lane);
+      } else {
+        if (lane == 0) barrier_arrive(free + stage);
+      }
     };
-    // The second warpgroup starts two steps behind the first and stays there: while one of them
+    // The second warpgroup starts some steps behind the first and stays there: while one of them
     // stores its sums, the other multiplies.
     constexpr int kLeadBarrier = 1, kOwnBarrier = 2;
-    constexpr int kLead = 2;
-    bool led = int(blockIdx.x) >= num_tiles;
+    bool led = shape.lead == 0 || first_tile >= num_tiles;
     if (!led && half == 1) named_sync(kLeadBarrier, 2 * kGroupThreads);
 
     float sums[128];
-    for (int at = int(blockIdx.x); at < num_tiles; at += int(gridDim.x)) {
-      const Tile tile = tiles.at(at);
+    for (int at = first_tile; at < num_tiles; at += next_tile) {
+      const Tile tile = tile_at(at);
       const int steps = steps_of(tile), most = kWeights ? shape.m : tile.rows;
       const bool works = tile.m + half * 64 < most;  // else none of this half's rows exist
       int last = 0;
@@ -310,7 +343,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         if (step > 0) release(last);
         last = ring.stage;
         ring.next();
-        if (half == 0 && !led && step + 1 == kLead) {
+        if (half == 0 && !led && step + 1 == shape.lead) {
           named_arrive(kLeadBarrier, 2 * kGroupThreads);
           led = true;
         }
@@ -337,6 +370,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
   }
+  // The other block may still copy into this one's memory, or arrive at its barriers.
+  if constexpr (kCluster > 1) cluster_sync();
 #endif
 }
 
@@ -357,18 +392,36 @@ bool fits(const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& offse
          offsets.numel() - 1 <= kMostGroups && on_hopper();
 }
 
-template <class T, class Out, Grouped kProduct>
-void launch(const CUtensorMap& a, const CUtensorMap& b, const GroupedShape<Out>& shape,
-            cudaStream_t stream) {
-  const auto kernel = grouped_kernel<T, Out, kProduct>;
-  const int bytes = shared_bytes(shape.experts);
+template <class T, class Out, Grouped kProduct, int kCluster>
+void launch_clusters(const CUtensorMap& a, const CUtensorMap& b, const GroupedShape<Out>& shape,
+                     cudaStream_t stream) {
+  const auto kernel = grouped_kernel<T, Out, kProduct, kCluster>;
   int device = 0, processors = 0;
   PHX_CUDA_CHECK(cudaGetDevice(&device));
   PHX_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   PHX_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       shared_bytes(kMostGroups)));
-  kernel<<<unsigned(processors), kThreads, size_t(bytes), stream>>>(a, b, shape);
-  PHX_CUDA_CHECK(cudaGetLastError());
+  cudaLaunchAttribute cluster{.id = cudaLaunchAttributeClusterDimension};
+  cluster.val.clusterDim.x = kCluster;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  const cudaLaunchConfig_t config{.gridDim = dim3(unsigned(processors / kCluster * kCluster)),
+                                  .blockDim = dim3(kThreads),
+                                  .dynamicSmemBytes = size_t(shared_bytes(shape.experts)),
+                                  .stream = stream,
+                                  .attrs = &cluster,
+                                  .numAttrs = kCluster > 1 ? 1u : 0u};
+  PHX_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, a, b, shape));
+}
+
+template <class T, class Out, Grouped kProduct>
+void launch(const CUtensorMap& a, const CUtensorMap& b, GroupedShape<Out> shape,
+            const HopperTuning& tuning, cudaStream_t stream) {
+  shape.lead = std::clamp(tuning.lead, 0, kStages - 1);
+  shape.block_m = std::max(1, tuning.block_m / tuning.cluster);
+  if (tuning.cluster == 2)
+    launch_clusters<T, Out, kProduct, 2>(a, b, shape, stream);
+  else
+    launch_clusters<T, Out, kProduct, 1>(a, b, shape, stream);
 }
 
 // f<T>() for bf16 or f16.
@@ -383,13 +436,13 @@ void for_half(DType dtype, F&& f) {
 }  // namespace
 
 bool hopper_grouped_matmul(const Tensor& a, const Tensor& w, const Tensor& offsets, bool transposed,
-                           const Sink& c) {
+                           const Sink& c, const HopperTuning& tuning) {
   if (c.tensor.numel() == 0) return true;
   if (!fits(a, w, c.tensor, offsets) || c.tensor.dtype() != a.dtype()) return false;
   const int64_t e = w.dim(0), rows = w.dim(1), columns = w.dim(2);
   const CUtensorMap map_a = tensor_map(a.raw(), a.dtype(), {a.dim(-1), a.dim(0)}, {kTileK, kTileM});
-  const CUtensorMap map_w =
-      tensor_map(w.raw(), w.dtype(), {columns, rows, e}, {64, transposed ? kTileK : kTileN, 1});
+  const CUtensorMap map_w = tensor_map(w.raw(), w.dtype(), {columns, rows, e},
+                                       {64, transposed ? kTileK : kTileN / tuning.cluster, 1});
   for_half(a.dtype(), [&]<class T>() {
     const GroupedShape<T> shape{.offsets = offsets.data<int32_t>(),
                                 .experts = narrow<int>(e),
@@ -399,15 +452,15 @@ bool hopper_grouped_matmul(const Tensor& a, const Tensor& w, const Tensor& offse
                                 .c = c.tensor.data<T>(),
                                 .beta = c.beta};
     if (transposed)
-      launch<T, T, Grouped::rows_transposed>(map_a, map_w, shape, stream_of(a));
+      launch<T, T, Grouped::rows_transposed>(map_a, map_w, shape, tuning, stream_of(a));
     else
-      launch<T, T, Grouped::rows>(map_a, map_w, shape, stream_of(a));
+      launch<T, T, Grouped::rows>(map_a, map_w, shape, tuning, stream_of(a));
   });
   return true;
 }
 
 bool hopper_grouped_weight_product(const Tensor& dy, const Tensor& x, const Tensor& offsets,
-                                   const Sink& dw) {
+                                   const Sink& dw, const HopperTuning& tuning) {
   if (dw.tensor.numel() == 0) return true;
   const Tensor& c = dw.tensor;
   if (dy.numel() == 0 || !fits(dy, x, c, offsets) ||
@@ -427,7 +480,7 @@ bool hopper_grouped_weight_product(const Tensor& dy, const Tensor& x, const Tens
                                                          .k = 0,
                                                          .c = c.data<Out>(),
                                                          .beta = dw.beta},
-                                       stream_of(dy));
+                                       tuning, stream_of(dy));
     };
     if (c.dtype() == DType::f32)
       run.template operator()<float>();

@@ -58,6 +58,29 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   } while (done == 0);
 }
 
+// --- clusters: blocks that run side by side and reach each other's shared memory.
+
+__device__ __forceinline__ int cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return int(rank);
+}
+// All threads of all blocks of the cluster.
+__device__ __forceinline__ void cluster_sync() {
+  __syncwarp();  // one lane may have worked alone
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// At the same barrier of the cluster's block `rank`, which may be this one.
+__device__ __forceinline__ void barrier_arrive_at(uint64_t* barrier, int rank) {
+  asm volatile(
+      "{\n.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
 // What threads wrote into shared memory by ordinary stores, the engines read after this and a
 // barrier of the threads.
 __device__ __forceinline__ void fence_for_engines() {
@@ -90,6 +113,25 @@ __device__ __forceinline__ void copy_box(void* to, const CUtensorMap* map, uint6
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
       "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+// The same into the shared memory of all blocks whose bit is set, at the same place in each; the
+// barrier at the same place counts the bytes there.
+__device__ __forceinline__ void copy_box_to(uint16_t blocks, void* to, const CUtensorMap* map,
+                                            uint64_t* barrier, int x, int y) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "h"(blocks)
+      : "memory");
+}
+__device__ __forceinline__ void copy_box_to(uint16_t blocks, void* to, const CUtensorMap* map,
+                                            uint64_t* barrier, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "h"(blocks)
       : "memory");
 }
 
