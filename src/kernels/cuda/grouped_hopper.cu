@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   Ring ring;
 
   if (group == 0) {
-    fewer_registers<40>();
+    fewer_registers<56>();
     if (thread == 0) {
       for (int at = first_tile; at < num_tiles; at += next_tile) {
         const Tile tile = tile_at(at);
@@ -282,11 +282,21 @@ __global__ void __launch_bounds__(kThreads, 1)
                 copy_b(b + i * kBox, column, k, tile.expert);
             }
           }
+          if constexpr (kWeights) {
+            // What the sums are added to is in L2 when they are ready: some rows at every step.
+            if (shape.beta != 0.f) {
+              const int width = min(kTileN, shape.n - tile.n) * int(sizeof(Out));
+              const int last = min(tile.m + (step + 1) * kTileM / steps, shape.m);
+              for (int row = tile.m + step * kTileM / steps; row < last; ++row)
+                prefetch_bytes(shape.c + (int64_t{tile.expert} * shape.m + row) * shape.n + tile.n,
+                               uint32_t(width));
+            }
+          }
         }
       }
     }
   } else {
-    more_registers<232>();
+    more_registers<224>();
     const int half = group - 1, me = thread % kGroupThreads;
     // Each half of the tile's rows begins with a new box, whichever way A lies.
     const uint64_t first_a = operand_at<kMajorA>(stages + half * kBox, kBox);

@@ -135,6 +135,13 @@ __device__ __forceinline__ void copy_box_to(uint16_t blocks, void* to, const CUt
       : "memory");
 }
 
+// Device memory that is read soon, into L2: 16-byte aligned, a multiple of 16 bytes.
+__device__ __forceinline__ void prefetch_bytes(const void* at, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(at)),
+               "r"(bytes)
+               : "memory");
+}
+
 // --- registers: the warps of a warpgroup give some back, or take more.
 
 template <int kRegisters>
