@@ -17,6 +17,8 @@ enum class RowLayout : uint8_t {
   qkv,      // three tensors: q heads, k heads, v heads; ours go group by group
   one_qkv,  // one tensor: q heads | k heads | v heads (GPT-2)
   gate_up,  // two tensors, which stand one after the other in ours
+  experts,  // a tensor for each expert, one after the other in ours; "*" in the name is its number
+  experts_gate_up,  // two tensors for each expert: an expert's gate and up, then the next expert's
 };
 
 struct TensorRow {
@@ -32,7 +34,8 @@ struct KeyRow {
   const char* ours;              // as in the options' JSON: "num_layers"
   const char* absent = nullptr;  // what the library takes when the key is missing; null: an error
   bool negated = false;
-  bool whole = false;  // ours is a real number, theirs is declared as an integer
+  bool whole = false;          // ours is a real number, theirs is declared as an integer
+  const char* also = nullptr;  // another name of the key, which some versions write
 };
 
 // A key that has to have one of these values (JSON texts; the first is written on export): others
@@ -63,6 +66,13 @@ enum class RopeStyle : uint8_t {
   local_and_global,  // windowed layers have "rope_local_base_freq" and no scaling (Gemma 3)
 };
 
+enum class ExpertStyle : uint8_t {
+  none,
+  all_layers,
+  // The layers at multiples of "decoder_sparse_step" (counted from 1), without "mlp_only_layers".
+  sparse_step,
+};
+
 struct Family {
   const char* name;          // as transformers calls it: "qwen2"
   const char* architecture;  // "Qwen2ForCausalLM"
@@ -79,8 +89,9 @@ struct Family {
   RopeStyle rope = RopeStyle::one;
   double rope_theta = 10000;  // when config.json has none
   WindowStyle window = WindowStyle::none;
-  int64_t sliding_window = 4096;  // when config.json has none
+  int64_t sliding_window = 4096;  // when config.json has none; 0: no window then
   int64_t window_period = 0;
+  ExpertStyle experts = ExpertStyle::none;
   bool bias_keys = false;         // "attention_bias" and "mlp_bias", which have to agree (Llama)
   bool grouped_heads = true;      // has "num_key_value_heads"
   bool free_head_size = true;     // has "head_dim"
