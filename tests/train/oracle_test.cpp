@@ -155,8 +155,8 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   }
 }
 
-const char* const kFamilies[] = {"gpt2",    "llama3", "qwen3",  "gemma2",
-                                 "mistral", "qwen2",  "gemma1", "gemma3"};
+const char* const kFamilies[] = {"gpt2",  "llama3", "qwen3",  "gemma2",  "mistral",
+                                 "qwen2", "gemma1", "gemma3", "mixtral", "qwen2_moe"};
 
 TEST(Oracle, ModelsInDoublePrecisionEqualPyTorchs) {
   for (const char* family : kFamilies) expect_model_matches(family, DType::f64, 1e-10);
@@ -201,7 +201,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
 }
 
 TEST(Oracle, FiftyAdamWStepsFollowPyTorchsCurveTo1e4) {
-  for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2"}) {
+  for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2", "mixtral", "qwen2_moe"}) {
     expect_curve_matches(family, DType::f64, 1e-9);
     expect_curve_matches(family, DType::f32, 1e-4);
   }
