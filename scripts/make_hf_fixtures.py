@@ -82,6 +82,10 @@ def families():
                              num_local_experts=4, num_experts_per_tok=2,
                              rope_parameters=rope(1000000.0)),
             dict(old_keys=True)),
+        "mixtral_stacked": (  # as the library keeps experts in memory
+            tf.MixtralConfig(**small, rms_norm_eps=1e-5, num_local_experts=4,
+                             num_experts_per_tok=2, rope_parameters=rope(1000000.0)),
+            dict(stacked=True)),
         "qwen2_moe": (
             tf.Qwen2MoeConfig(**{**small, "num_hidden_layers": 3}, **experts,
                               shared_expert_intermediate_size=20, mlp_only_layers=[1],
@@ -160,12 +164,13 @@ def pickle_weights(folder):
 
 
 def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float32, pickled=False,
-         length=LENGTH, gain=1.0):
+         length=LENGTH, gain=1.0, stacked=False):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     model = tf.AutoModelForCausalLM.from_config(config)
     randomise(model, seed, gain)
-    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    more = dict(save_original_format=False) if stacked else {}
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard, **more)
     if pickled:
         pickle_weights(folder)
     if old_keys:
@@ -178,7 +183,9 @@ def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float
             config, dtype=torch.float32, attn_implementation="eager").eval()
         plain.load_state_dict(model.state_dict())  # values go into fp32; tables were never rounded
         before = plain(input_ids=tokens, use_cache=False).logits
-    assert torch.equal(logits, before), f"{name}: the saved folder is another model"
+    far = float((logits - before).abs().max())
+    # Stacked experts are used where they lie in the file, and sums depend on the alignment.
+    assert far <= (1e-5 if stacked else 0), f"{name}: the saved folder is another model, by {far:g}"
     fixture_file.write(folder / "logits.safetensors", {"tokens": tokens, "logits": logits},
                        {"made_with": f"torch {torch.__version__}, transformers {tf.__version__}"})
     size = sum(file.stat().st_size for file in folder.iterdir())

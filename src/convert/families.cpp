@@ -65,6 +65,16 @@ const std::vector<TensorRow> kMixtralExperts = {
     {"mlp.experts.linear_fc2.weight", "block_sparse_moe.experts.*.w2.weight", experts},
 };
 
+const std::vector<StackedRow> kQwenStacked = {
+    {"mlp.experts.gate_up_proj", "mlp.experts.*.{gate,up}_proj.weight"},
+    {"mlp.experts.down_proj", "mlp.experts.*.down_proj.weight"},
+};
+const std::vector<StackedRow> kMixtralStacked = {
+    {"mlp.gate.weight", "block_sparse_moe.gate.weight"},
+    {"mlp.experts.gate_up_proj", "block_sparse_moe.experts.*.{w1,w3}.weight"},
+    {"mlp.experts.down_proj", "block_sparse_moe.experts.*.w2.weight"},
+};
+
 const std::vector<TensorRow> kGpt2Tensors = {
     {"embedding.word_embeddings.weight", "transformer.wte.weight"},
     {"embedding.position_embeddings.weight", "transformer.wpe.weight"},
@@ -235,6 +245,7 @@ const Family kQwen3 = llama_with("qwen3", "Qwen3ForCausalLM", [](Family& family)
 
 const Family kMixtral = llama_with("mixtral", "MixtralForCausalLM", [](Family& family) {
   family.layer_tensors = kLlamaLayer + kNormOfExperts + kMixtralExperts;
+  family.stacked = kMixtralStacked;
   family.keys = kSizes + kUntied + kMixtralKeys;
   family.only = kSilu + kNoJitter;
   family.fixed.push_back({"moe_router_pre_softmax", "false"});
@@ -246,6 +257,7 @@ const Family kMixtral = llama_with("mixtral", "MixtralForCausalLM", [](Family& f
 
 const Family kQwen2Moe = llama_with("qwen2_moe", "Qwen2MoeForCausalLM", [](Family& family) {
   family.layer_tensors = kLlamaLayer + kOneNorm + kNormOfExperts + kQwenExperts + kQwenSharedExpert;
+  family.stacked = kQwenStacked;
   family.keys = kSizes + kUntied + kQwen2Experts + kNormTopk;
   family.only = kSilu + kNoWindow;
   family.fixed.push_back({"moe_shared_expert_gate", "true"});
@@ -255,6 +267,7 @@ const Family kQwen2Moe = llama_with("qwen2_moe", "Qwen2MoeForCausalLM", [](Famil
 
 const Family kQwen3Moe = llama_with("qwen3_moe", "Qwen3MoeForCausalLM", [](Family& family) {
   family.layer_tensors = kLlamaLayer + kOneNorm + kNormOfExperts + kQwenExperts;
+  family.stacked = kQwenStacked;
   family.keys = kSizes + kUntied + kQwen3Experts + kNormTopk;
   family.only = kSilu + kPlainAttention + kNoWindow;
   family.fixed = kSwiglu + kNoBias + kQkNorm;

@@ -75,4 +75,10 @@ std::vector<std::string> expand_names(std::string_view pattern) {
   return names;
 }
 
+std::string expert_name(std::string_view pattern, int64_t expert) {
+  std::string name(pattern);
+  const size_t star = name.find('*');
+  return star == std::string::npos ? name : name.replace(star, 1, std::to_string(expert));
+}
+
 }  // namespace phx

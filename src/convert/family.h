@@ -28,6 +28,13 @@ struct TensorRow {
   bool transposed = false;  // theirs is [in, out] (GPT-2's Conv1D); vectors are as they are
 };
 
+// A layer's tensor in folders that hold all experts in one ([e, rows, cols]), and what it is called
+// where they are apart: "*" and braces as in TensorRow. Without "*" only the name differs.
+struct StackedRow {
+  const char* stacked;
+  const char* hf;
+};
+
 // A key of config.json that is one of our options. Values are JSON texts.
 struct KeyRow {
   const char* hf;
@@ -80,7 +87,8 @@ struct Family {
   const char* layers;        // a layer's tensors begin with this and its number: "model.layers."
   std::vector<TensorRow> tensors;
   std::vector<TensorRow>
-      layer_tensors;                 // ours without "decoder.layers.N.", theirs without `layers`
+      layer_tensors;  // ours without "decoder.layers.N.", theirs without `layers`
+  std::vector<StackedRow> stacked;
   std::vector<const char*> ignored;  // tensors that are no weights: ends of names
 
   std::vector<KeyRow> keys;
@@ -108,5 +116,7 @@ const Family& family_of_model_type(const std::string& model_type, const std::str
 
 // "a.{x,y}.b" -> "a.x.b", "a.y.b".
 std::vector<std::string> expand_names(std::string_view pattern);
+// "a.*.b" -> "a.7.b"; a pattern without "*" stays as it is.
+std::string expert_name(std::string_view pattern, int64_t expert);
 
 }  // namespace phx

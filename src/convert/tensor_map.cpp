@@ -83,15 +83,11 @@ std::vector<RowBlock> row_blocks(RowLayout layout, int64_t rows, const Counts& c
 
 // In the order of the blocks' numbers: an expert's tensors together.
 std::vector<std::string> names_of(const TensorRow& row, const Counts& counts) {
-  const std::string pattern = row.hf;
-  const size_t star = pattern.find('*');
-  if (star == std::string::npos) return expand_names(pattern);
+  const bool by_expert = row.rows == RowLayout::experts || row.rows == RowLayout::experts_gate_up;
+  if (!by_expert) return expand_names(row.hf);
   std::vector<std::string> names;
-  for (int64_t e = 0; e < counts.e; ++e) {
-    std::string numbered = pattern;
-    for (std::string& name : expand_names(numbered.replace(star, 1, std::to_string(e))))
-      names.push_back(std::move(name));
-  }
+  for (int64_t e = 0; e < counts.e; ++e)
+    for (std::string& name : expand_names(expert_name(row.hf, e))) names.push_back(std::move(name));
   return names;
 }
 

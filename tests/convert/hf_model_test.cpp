@@ -229,6 +229,36 @@ TEST(HfModel, ExpertsStandOneAfterTheOther) {
   EXPECT_EQ(fc2->blocks.at(3).our_row, 48);
 }
 
+TEST(HfModel, ExpertsMayBeInOneTensor) {
+  const TempFolder folder;
+  const HfModel hf(hf_fixture("mixtral_stacked"));
+  const SafetensorsFile file(hf_fixture("mixtral_stacked") / "logits.safetensors");
+  const std::vector<float> theirs = values<float>(file.at("logits"));
+  const std::vector<double> ours = logits_of(
+      hf.config.model, *hf.tensors, values<int64_t>(file.at("tokens")), DType::f32, test_device());
+  const std::vector<double> wide(theirs.begin(), theirs.end());
+  EXPECT_LE(compare_logits(ours, wide, 53).largest, 1e-4);
+
+  export_hf(folder / "out", std::make_shared<TensorsInMemory>(*hf.tensors),
+            {.model = hf.config.model});
+  EXPECT_TRUE(tensors_of(folder / "out")
+                  .tensors()
+                  .contains("model.layers.0.block_sparse_moe.experts.3.w2.weight"));
+  EXPECT_TRUE(differences(*HfModel(folder / "out").tensors, *hf.tensors).empty());
+}
+
+TEST(HfModel, AStackOfExpertsThatIsNoneIsRefused) {
+  const TempFolder folder;
+  TensorsInMemory tensors = tensors_of(hf_fixture("mixtral_stacked"));
+  const std::string name = "model.layers.0.mlp.experts.gate_up_proj";
+  TensorInfo info = tensors.tensors().at(name);
+  info.shape = {info.shape[0] * info.shape[1], info.shape[2]};
+  tensors.set(name, info, tensors.bytes(name));
+  write_folder(folder / "flat", tensors, "mixtral_stacked");
+  EXPECT_THAT(error_of([&] { HfModel model(folder / "flat"); }),
+              HasSubstr(name + " should be one matrix for each expert"));
+}
+
 TEST(HfModel, AMissingExpertIsNamed) {
   const TempFolder folder;
   TensorsInMemory tensors = tensors_of(hf_fixture("qwen3_moe"));
