@@ -70,8 +70,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="of tests/data/hf; default: all")
     parser.add_argument("--phalanx", default="build/release/phalanx")
-    # The weights are the same bits and so is the code that multiplies them. Another version of the
-    # library than the one that stored the logits may sum experts in another order: 1e-5 then.
+    # The weights are the same bits and so is the code that multiplies them. Other
+    # versions than those that stored the logits (logits.safetensors names them) may sum in another
+    # order: 1e-5 then.
     parser.add_argument("--tolerance", type=float, default=0.0)
     args = parser.parse_args()
     for folder in sorted(DATA.iterdir()):
