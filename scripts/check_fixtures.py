@@ -25,12 +25,14 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / "tests/data/oracle"
 TOLERANCE = 1e-12
 SWITCHES = """apply-layernorm-1p swiglu geglu openai-gelu disable-bias-linear add-qkv-bias
     group-query-attention use-rope-scaling untie-embeddings-and-output-weights post-layernorms
-    qk-layernorm""".split()
+    qk-layernorm moe-router-pre-softmax moe-shared-expert-gate""".split()
 VALUES = """num-layers:2 hidden-size:0 ffn-hidden-size:0 num-attention-heads:1 num-query-groups:0
     kv-channels:0 vocab-size:0 norm-epsilon:1e-5 rotary-base:10000 rope-scaling-factor:8
     rotary-base-local:0 embedding-scale:1 query-scale:0 attn-logit-softcapping:0
-    final-logit-softcapping:0""".split()
-WORDS = "normalization position-embedding-type window-size window-attn-skip-freq".split()
+    final-logit-softcapping:0 num-experts:0 moe-router-topk:2 moe-ffn-hidden-size:0
+    moe-shared-expert-intermediate-size:0""".split()
+WORDS = """normalization position-embedding-type window-size window-attn-skip-freq
+    moe-layer-freq""".split()
 
 
 def parse(flags):
@@ -111,11 +113,31 @@ def mlp(o, w, x):
     return F.linear(x, w["linear_fc2.weight"], w.get("linear_fc2.bias"))
 
 
+def experts(o, w, x):
+    """Token by token: every token through the MLPs that it chooses, and the shared one."""
+    fc1 = w["experts.linear_fc1.weight"].chunk(o.num_experts)
+    fc2 = w["experts.linear_fc2.weight"].chunk(o.num_experts)
+    rows = []
+    for token in x.flatten(0, 1):  # [h]
+        logits = w["router.weight"] @ token  # [e]
+        chosen = logits.topk(o.moe_router_topk).indices
+        weights = logits.softmax(0)[chosen] if o.moe_router_pre_softmax else logits[chosen].softmax(0)
+        row = sum(weight * mlp(o, {"linear_fc1.weight": fc1[e], "linear_fc2.weight": fc2[e]}, token)
+                  for weight, e in zip(weights, chosen))
+        if o.moe_shared_expert_intermediate_size:
+            shared = {n.split(".", 1)[1]: t for n, t in w.items() if n.startswith("shared_experts.")}
+            gate = (shared["gate_weight"] @ token).sigmoid() if o.moe_shared_expert_gate else 1.0
+            row = row + gate * mlp(o, shared, token)
+        rows.append(row)
+    return torch.stack(rows).view(x.shape)
+
+
 def forward(o, w, tokens):
     x = w["embedding.word_embeddings.weight"][tokens] * o.embedding_scale
     if o.position_embedding_type == "learned_absolute":
         x = x + w["embedding.position_embeddings.weight"][: tokens.shape[1]]
     pattern = json.loads(o.window_attn_skip_freq or "null") or [1] * o.num_layers
+    sparse = json.loads(o.moe_layer_freq or "null") or [int(o.num_experts > 0)] * o.num_layers
     for i in range(o.num_layers):
         layer = lambda part: {n.split(part, 1)[1]: t for n, t in w.items()
                               if n.startswith(f"decoder.layers.{i}.{part}")}
@@ -124,7 +146,10 @@ def forward(o, w, tokens):
                                    p.get(f"{name}.layer_norm_bias"))
         y = attention(o, a, pre(a, "linear_qkv"), bool(o.window_size and pattern[i]))
         x = x + (norm(o, y, a["linear_proj.post_layernorm.weight"]) if o.post_layernorms else y)
-        y = mlp(o, m, pre(m, "linear_fc1"))
+        if sparse[i]:
+            y = experts(o, m, norm(o, x, layer("pre_mlp_layernorm.")["weight"]))
+        else:
+            y = mlp(o, m, pre(m, "linear_fc1"))
         x = x + (norm(o, y, m["linear_fc2.post_layernorm.weight"]) if o.post_layernorms else y)
     x = norm(o, x, w["decoder.final_layernorm.weight"], w.get("decoder.final_layernorm.bias"))
     untied = o.untie_embeddings_and_output_weights
@@ -182,7 +207,8 @@ def check_model(name, file):
 
     # Left out or changed, one at a time: does the loss notice?
     changes = {k: False for k in ("apply_layernorm_1p", "use_rope_scaling", "post_layernorms",
-                                  "qk_layernorm", "openai_gelu") if getattr(o, k)}
+                                  "qk_layernorm", "openai_gelu", "moe_router_pre_softmax",
+                                  "moe_shared_expert_gate") if getattr(o, k)}
     changes |= {k: 0 for k in ("attn_logit_softcapping", "final_logit_softcapping", "query_scale",
                                "rotary_base_local") if getattr(o, k)}
     changes["norm_epsilon"] = 10 * o.norm_epsilon
@@ -192,6 +218,9 @@ def check_model(name, file):
         changes["window_size"] = "8,0"  # one token more
     if o.window_attn_skip_freq:
         changes["window_attn_skip_freq"] = None
+    if o.num_experts:
+        changes["moe_router_topk"] = o.moe_router_topk - 1
+        changes["moe_router_pre_softmax"] = not o.moe_router_pre_softmax
     if o.position_embedding_type == "rope":
         changes["rotary_base"] = 2 * o.rotary_base
     for key, value in changes.items():
@@ -204,7 +233,12 @@ def check_model(name, file):
 def main():
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="files without their ending; default: all")
+    args = parser.parse_args()
     for path in sorted(DATA.glob("*.safetensors")):
+        if args.names and path.stem not in args.names:
+            continue
         with safe_open(path, "pt") as file:
             if path.stem != "ops":
                 check_model(path.stem, file)

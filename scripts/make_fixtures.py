@@ -141,6 +141,29 @@ def families():
             "--post-layernorms --query-scale 12 --window-size 7,0 --window-attn-skip-freq [1,1,0]",
             zero_centred=True,
         ),
+        "mixtral": Family(
+            tf.MixtralForCausalLM,
+            tf.MixtralConfig(
+                **{**small, "intermediate_size": 24}, head_dim=8, vocab_size=96, rms_norm_eps=1e-5,
+                tie_word_embeddings=False, num_local_experts=4, num_experts_per_tok=2,
+                rope_parameters=rope(1000000.0),
+            ),
+            f"{llama} --rotary-base 1000000 --num-experts 4 --moe-router-topk 2",
+            train=True,
+        ),
+        "qwen2_moe": Family(
+            tf.Qwen2MoeForCausalLM,
+            tf.Qwen2MoeConfig(
+                **{**small, "intermediate_size": 40}, vocab_size=96, rms_norm_eps=1e-6,
+                tie_word_embeddings=True, num_experts=6, num_experts_per_tok=3,
+                moe_intermediate_size=16, shared_expert_intermediate_size=24, mlp_only_layers=[0],
+                rope_parameters=rope(1000000.0),
+            ),
+            f"{llama} --rotary-base 1000000 --add-qkv-bias --num-experts 6 --moe-router-topk 3 "
+            "--moe-ffn-hidden-size 16 --moe-layer-freq [0,1] --moe-router-pre-softmax "
+            "--moe-shared-expert-intermediate-size 24 --moe-shared-expert-gate",
+            train=True,
+        ),
     }
 
 
@@ -210,6 +233,7 @@ def random_weights(family, seed):
 
 def build(family, weights=None):
     family.config._attn_implementation = "eager"  # the only one that applies soft-capping
+    family.config._experts_implementation = "eager"  # the only one for fp64
     model = family.model(family.config).train()
     if weights:
         with torch.no_grad():
@@ -307,8 +331,10 @@ def llama_to_ours(c, hf):
                 q, k, v = (layer.pop(f"self_attn.{x}_proj.{kind}") for x in "qkv")
                 packed = pack_qkv(q, k, v, c.num_key_value_heads)
                 ours[f"{to}self_attention.linear_qkv.{kind}"] = packed
-        gate, up = layer.pop("mlp.gate_proj.weight"), layer.pop("mlp.up_proj.weight")
-        ours[f"{to}mlp.linear_fc1.weight"] = torch.cat([gate, up])
+        for theirs, mlp in (("mlp.", "mlp."), ("mlp.shared_expert.", "mlp.shared_experts.")):
+            if f"{theirs}gate_proj.weight" in layer:
+                gate, up = (layer.pop(f"{theirs}{x}_proj.weight") for x in ("gate", "up"))
+                ours[f"{to}{mlp}linear_fc1.weight"] = torch.cat([gate, up])
         names = {
             "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
             "self_attn.q_norm.weight": "self_attention.q_layernorm.weight",
@@ -316,7 +342,15 @@ def llama_to_ours(c, hf):
             "self_attn.o_proj.weight": "self_attention.linear_proj.weight",
             "post_attention_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
             "mlp.down_proj.weight": "mlp.linear_fc2.weight",
+            "mlp.gate.weight": "mlp.router.weight",
+            "mlp.shared_expert.down_proj.weight": "mlp.shared_experts.linear_fc2.weight",
+            "mlp.shared_expert_gate.weight": "mlp.shared_experts.gate_weight",
         }
+        if "mlp.experts.gate_up_proj" in layer:  # [e, 2f, h] and [e, h, f]; ours are matrices
+            names["post_attention_layernorm.weight"] = "pre_mlp_layernorm.weight"
+            for theirs, fc in (("gate_up_proj", "linear_fc1"), ("down_proj", "linear_fc2")):
+                rows = layer.pop(f"mlp.experts.{theirs}").flatten(0, 1)
+                ours[f"{to}mlp.experts.{fc}.weight"] = rows
         if "pre_feedforward_layernorm.weight" in layer:  # Gemma 2 and 3: norms on both sides
             post = "self_attention.linear_proj.post_layernorm.weight"
             names["post_attention_layernorm.weight"] = post

@@ -40,37 +40,35 @@ std::span<const CatalogueGroup> model_catalogue() {
        .switches = "use-cpu-initialization no-initialization te-rng-tracker"},
 
       {.kind = kRefused,
-       .reason = "mixture of experts is not in this build yet",
-       .hint = "train a dense model: leave every --num-experts and --moe flag out",
-       .switches =
-           "moe-router-pre-softmax moe-router-enable-expert-bias moe-router-fusion "
-           "moe-router-force-load-balancing moe-router-padding-for-quantization "
-           "moe-router-padding-for-fp8 moe-enable-deepep moe-grouped-gemm moe-permute-fusion "
-           "moe-pad-expert-input-to-capacity moe-apply-probs-on-input moe-shared-expert-gate "
-           "moe-shared-expert-overlap moe-use-upcycling moe-per-layer-logging "
-           "moe-layer-recompute moe-paged-stash moe-extended-tp moe-use-legacy-grouped-gemm "
-           "moe-enable-routing-replay moe-hybridep-pad-uneven-dispatch-inputs "
-           "moe-ncclep-zero-copy moe-pad-experts-for-cuda-graph-inference "
-           "moe-permute-fusion-into-hybridep moe-routing-trace-capture-hidden-states "
-           "moe-routing-trace-capture-logits moe-routing-trace-dump-weights "
-           "moe-single-grouped-bias moe-single-grouped-weight moe-use-grouped-tensor "
-           "use-fused-weighted-squared-relu use-grouped-gemm-for-shared-expert",
-       .values =
-           "num-experts moe-ffn-hidden-size moe-layer-freq moe-router-topk moe-z-loss-coeff "
-           "moe-router-score-function moe-router-topk-scaling-factor moe-router-num-groups "
-           "moe-router-group-topk moe-router-bias-update-rate moe-router-quantile-balancing-ema "
-           "moe-router-dtype moe-router-force-biased moe-input-jitter-eps "
-           "moe-token-dispatcher-type moe-flex-dispatcher-backend moe-flex-dispatcher-num-sms "
-           "moe-dispatch-fwd-dtype moe-combine-bwd-dtype moe-expert-capacity-factor "
-           "moe-token-drop-policy moe-expert-rank-capacity-factor "
-           "moe-shared-expert-intermediate-size moe-latent-size moe-upcycling-granularity "
-           "moe-routing-trace-path save-tokens-per-expert-interval "
-           "moe-router-topk-limited-devices moe-paged-stash-page-size "
-           "moe-paged-stash-buffer-size-factor-cuda moe-paged-stash-buffer-size-factor-cpu "
-           "moe-deepep-num-sms moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute "
-           "moe-hybridep-num-sms moe-hybridep-num-sms-preprocessing moe-mlp-glu-interleave-size "
-           "moe-routing-trace-max-training-iters moe-shared-expert-glu-interleave-size",
-       .lists = "moe-router-load-balancing-type moe-aux-loss-coeff"},
+       .reason = "this part of mixture of experts is not in this build yet",
+       .hint = "leave it out: experts work without it",
+       .switches = "moe-router-enable-expert-bias moe-router-padding-for-quantization "
+                   "moe-router-padding-for-fp8 moe-enable-deepep moe-apply-probs-on-input "
+                   "moe-shared-expert-overlap moe-use-upcycling moe-per-layer-logging "
+                   "moe-layer-recompute moe-paged-stash moe-extended-tp moe-enable-routing-replay "
+                   "moe-hybridep-pad-uneven-dispatch-inputs moe-ncclep-zero-copy "
+                   "moe-pad-experts-for-cuda-graph-inference moe-permute-fusion-into-hybridep "
+                   "moe-routing-trace-capture-hidden-states moe-routing-trace-capture-logits "
+                   "moe-routing-trace-dump-weights moe-single-grouped-bias "
+                   "moe-single-grouped-weight moe-use-grouped-tensor "
+                   "use-fused-weighted-squared-relu use-grouped-gemm-for-shared-expert",
+       .values = "moe-router-bias-update-rate moe-router-quantile-balancing-ema "
+                 "moe-router-force-biased moe-input-jitter-eps moe-flex-dispatcher-backend "
+                 "moe-flex-dispatcher-num-sms moe-dispatch-fwd-dtype moe-combine-bwd-dtype "
+                 "moe-latent-size moe-upcycling-granularity moe-routing-trace-path "
+                 "save-tokens-per-expert-interval moe-router-topk-limited-devices "
+                 "moe-paged-stash-page-size moe-paged-stash-buffer-size-factor-cuda "
+                 "moe-paged-stash-buffer-size-factor-cpu moe-deepep-num-sms "
+                 "moe-hybridep-num-blocks-permute moe-hybridep-num-blocks-unpermute "
+                 "moe-hybridep-num-sms moe-hybridep-num-sms-preprocessing "
+                 "moe-mlp-glu-interleave-size moe-routing-trace-max-training-iters "
+                 "moe-shared-expert-glu-interleave-size"},
+      {.kind = kImplied,
+       .reason = "experts are one grouped product, their rows are moved by fused kernels, and the "
+                 "router computes in fp32",
+       .switches = "moe-router-fusion moe-grouped-gemm moe-permute-fusion "
+                   "moe-use-legacy-grouped-gemm",
+       .values = "moe-router-dtype"},
       {.kind = kRefused,
        .reason = "multi-latent attention is not in this build yet",
        .hint = "use --group-query-attention for fewer key/value heads",

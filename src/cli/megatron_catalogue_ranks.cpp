@@ -39,8 +39,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
        .switches = "hybrid-context-parallel fake-process-group data-parallel-random-init "
                    "gtp-expert-remat-nccl-ub gtp-remat-nccl-ub "
                    "gtp-remat-reduce-scatter-with-fp32-accumulation",
-       .values = "expert-tensor-parallel-size=1 "
-                 "max-seqlen-per-dp-cp-rank tensor-parallel-num-weight-shards=1 "
+       .values = "max-seqlen-per-dp-cp-rank tensor-parallel-num-weight-shards=1 "
                  "expert-tensor-parallel-num-weight-shards=1 "
                  "num-distributed-optimizer-instances=1 "
                  "transformer-pipeline-model-parallel-size=1 "

@@ -45,6 +45,36 @@ const std::vector<TensorRow> kFourNorms = {
     {"mlp.linear_fc2.post_layernorm.weight", "post_feedforward_layernorm.weight"},
 };
 
+// A layer of experts has a norm of its own in front, whose name there is that of a dense layer's.
+const std::vector<TensorRow> kNormOfExperts = {
+    {"pre_mlp_layernorm.weight", "post_attention_layernorm.weight"},
+};
+const std::vector<TensorRow> kQwenExperts = {
+    {"mlp.router.weight", "mlp.gate.weight"},
+    {"mlp.experts.linear_fc1.weight", "mlp.experts.*.{gate,up}_proj.weight", experts_gate_up},
+    {"mlp.experts.linear_fc2.weight", "mlp.experts.*.down_proj.weight", experts},
+};
+const std::vector<TensorRow> kQwenSharedExpert = {
+    {"mlp.shared_experts.linear_fc1.weight", "mlp.shared_expert.{gate,up}_proj.weight", gate_up},
+    {"mlp.shared_experts.linear_fc2.weight", "mlp.shared_expert.down_proj.weight"},
+    {"mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"},
+};
+const std::vector<TensorRow> kMixtralExperts = {
+    {"mlp.router.weight", "block_sparse_moe.gate.weight"},
+    {"mlp.experts.linear_fc1.weight", "block_sparse_moe.experts.*.{w1,w3}.weight", experts_gate_up},
+    {"mlp.experts.linear_fc2.weight", "block_sparse_moe.experts.*.w2.weight", experts},
+};
+
+const std::vector<StackedRow> kQwenStacked = {
+    {"mlp.experts.gate_up_proj", "mlp.experts.*.{gate,up}_proj.weight"},
+    {"mlp.experts.down_proj", "mlp.experts.*.down_proj.weight"},
+};
+const std::vector<StackedRow> kMixtralStacked = {
+    {"mlp.gate.weight", "block_sparse_moe.gate.weight"},
+    {"mlp.experts.gate_up_proj", "block_sparse_moe.experts.*.{w1,w3}.weight"},
+    {"mlp.experts.down_proj", "block_sparse_moe.experts.*.w2.weight"},
+};
+
 const std::vector<TensorRow> kGpt2Tensors = {
     {"embedding.word_embeddings.weight", "transformer.wte.weight"},
     {"embedding.position_embeddings.weight", "transformer.wpe.weight"},
@@ -99,6 +129,29 @@ const std::vector<KeyRow> kSoftCapsOfGemma2 = {
     {"final_logit_softcapping", "final_logit_softcapping", "30.0"},
 };
 
+// Mixtral's layers all have experts, and "intermediate_size" is their width. As --ffn-hidden-size
+// it is idle, but a width has to be there. The later row is the one that is written.
+const std::vector<KeyRow> kMixtralKeys = {
+    {"intermediate_size", "moe_ffn_hidden_size"},
+    {"num_local_experts", "num_experts", "8"},
+    {"num_experts_per_tok", "moe_router_topk", "2"},
+    {"rms_norm_eps", "norm_epsilon", "1e-5"},
+};
+// Weights that are divided by their sum are those of a softmax over the chosen experts alone.
+const std::vector<KeyRow> kNormTopk = {{"norm_topk_prob", "moe_router_pre_softmax", "false", true}};
+const std::vector<KeyRow> kQwen2Experts = {
+    {"num_experts", "num_experts", "60"},
+    {"num_experts_per_tok", "moe_router_topk", "4"},
+    {"moe_intermediate_size", "moe_ffn_hidden_size", "1408"},
+    {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "5632"},
+    {"qkv_bias", "add_qkv_bias", "true"},
+};
+const std::vector<KeyRow> kQwen3Experts = {
+    {.hf = "num_experts", .ours = "num_experts", .absent = "128", .also = "num_local_experts"},
+    {"num_experts_per_tok", "moe_router_topk", "8"},
+    {"moe_intermediate_size", "moe_ffn_hidden_size", "768"},
+};
+
 const std::vector<FixedRow> kRope = {{"position_embedding_type", "\"rope\""},
                                      {"normalization", "\"RMSNorm\""},
                                      {"hidden_dropout", "0.0"}};
@@ -111,6 +164,8 @@ const std::vector<FixedRow> kPostNorms = {{"post_layernorms", "true"}};
 
 const std::vector<OnlyRow> kSilu = {{"hidden_act", {"\"silu\""}, "\"silu\""}};
 const std::vector<OnlyRow> kPlainAttention = {{"attention_bias", {"false"}, "false"}};
+const std::vector<OnlyRow> kNoWindow = {{"use_sliding_window", {"false"}, "false"}};
+const std::vector<OnlyRow> kNoJitter = {{"router_jitter_noise", {"0.0"}, "0.0"}};
 const std::vector<OnlyRow> kCausal = {{"use_bidirectional_attention", {"false", "null"}, "false"}};
 // The first releases of Gemma said "gelu" and meant its tanh form; the library reads it so.
 const std::vector<OnlyRow> kGemmaAct = {
@@ -188,6 +243,37 @@ const Family kQwen3 = llama_with("qwen3", "Qwen3ForCausalLM", [](Family& family)
   family.window = WindowStyle::from_layer;
 });
 
+const Family kMixtral = llama_with("mixtral", "MixtralForCausalLM", [](Family& family) {
+  family.layer_tensors = kLlamaLayer + kNormOfExperts + kMixtralExperts;
+  family.stacked = kMixtralStacked;
+  family.keys = kSizes + kUntied + kMixtralKeys;
+  family.only = kSilu + kNoJitter;
+  family.fixed.push_back({"moe_router_pre_softmax", "false"});
+  family.rope_theta = 1'000'000;
+  family.window = WindowStyle::all_layers;
+  family.sliding_window = 0;
+  family.experts = ExpertStyle::all_layers;
+});
+
+const Family kQwen2Moe = llama_with("qwen2_moe", "Qwen2MoeForCausalLM", [](Family& family) {
+  family.layer_tensors = kLlamaLayer + kOneNorm + kNormOfExperts + kQwenExperts + kQwenSharedExpert;
+  family.stacked = kQwenStacked;
+  family.keys = kSizes + kUntied + kQwen2Experts + kNormTopk;
+  family.only = kSilu + kNoWindow;
+  family.fixed.push_back({"moe_shared_expert_gate", "true"});
+  family.free_head_size = false;
+  family.experts = ExpertStyle::sparse_step;
+});
+
+const Family kQwen3Moe = llama_with("qwen3_moe", "Qwen3MoeForCausalLM", [](Family& family) {
+  family.layer_tensors = kLlamaLayer + kOneNorm + kNormOfExperts + kQwenExperts;
+  family.stacked = kQwenStacked;
+  family.keys = kSizes + kUntied + kQwen3Experts + kNormTopk;
+  family.only = kSilu + kPlainAttention + kNoWindow;
+  family.fixed = kSwiglu + kNoBias + kQkNorm;
+  family.experts = ExpertStyle::sparse_step;
+});
+
 void change_to_gemma(Family& family) {
   family.keys = kSizes + kTied;
   family.only = kGemmaAct + kPlainAttention + kCausal;
@@ -220,8 +306,8 @@ const Family kGemma3 = llama_with("gemma3_text", "Gemma3ForCausalLM", [](Family&
 
 // In the order in which an export without a family's name tries them: the plainest first.
 std::span<const Family> families() {
-  static const std::array list = {kLlama, kMistral, kQwen2,  kQwen3,
-                                  kGemma, kGemma2,  kGemma3, kGpt2};
+  static const std::array list = {kLlama,    kMistral, kQwen2,  kQwen3,  kMixtral, kQwen3Moe,
+                                  kQwen2Moe, kGemma,   kGemma2, kGemma3, kGpt2};
   return list;
 }
 

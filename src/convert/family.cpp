@@ -14,14 +14,12 @@ struct Lacking {
   const char *architecture, *model_type, *what;
 };
 constexpr std::array kLacking = {
-    Lacking{"MixtralForCausalLM", "mixtral", "mixtures of experts"},
-    Lacking{"Qwen2MoeForCausalLM", "qwen2_moe", "mixtures of experts"},
-    Lacking{"Qwen3MoeForCausalLM", "qwen3_moe", "mixtures of experts"},
-    Lacking{"GptOssForCausalLM", "gpt_oss", "mixtures of experts"},
-    Lacking{"DeepseekV2ForCausalLM", "deepseek_v2",
-            "latent attention (MLA) and mixtures of experts"},
-    Lacking{"DeepseekV3ForCausalLM", "deepseek_v3",
-            "latent attention (MLA) and mixtures of experts"},
+    Lacking{
+        "OlmoeForCausalLM", "olmoe",
+        "norms of q and k over the channels of all heads (--qk-layernorm normalises each head)"},
+    Lacking{"GptOssForCausalLM", "gpt_oss", "attention sinks and experts with biases"},
+    Lacking{"DeepseekV2ForCausalLM", "deepseek_v2", "latent attention (MLA)"},
+    Lacking{"DeepseekV3ForCausalLM", "deepseek_v3", "latent attention (MLA)"},
     Lacking{"Gemma3ForConditionalGeneration", "gemma3",
             "images; of Gemma 3 only the text models (Gemma3ForCausalLM) are read"},
 };
@@ -75,6 +73,12 @@ std::vector<std::string> expand_names(std::string_view pattern) {
     at = end + 1;
   }
   return names;
+}
+
+std::string expert_name(std::string_view pattern, int64_t expert) {
+  std::string name(pattern);
+  const size_t star = name.find('*');
+  return star == std::string::npos ? name : name.replace(star, 1, std::to_string(expert));
 }
 
 }  // namespace phx

@@ -17,6 +17,8 @@ enum class RowLayout : uint8_t {
   qkv,      // three tensors: q heads, k heads, v heads; ours go group by group
   one_qkv,  // one tensor: q heads | k heads | v heads (GPT-2)
   gate_up,  // two tensors, which stand one after the other in ours
+  experts,  // a tensor for each expert, one after the other in ours; "*" in the name is its number
+  experts_gate_up,  // two tensors for each expert: an expert's gate and up, then the next expert's
 };
 
 struct TensorRow {
@@ -26,13 +28,21 @@ struct TensorRow {
   bool transposed = false;  // theirs is [in, out] (GPT-2's Conv1D); vectors are as they are
 };
 
+// A layer's tensor in folders that hold all experts in one ([e, rows, cols]), and what it is called
+// where they are apart: "*" and braces as in TensorRow. Without "*" only the name differs.
+struct StackedRow {
+  const char* stacked;
+  const char* hf;
+};
+
 // A key of config.json that is one of our options. Values are JSON texts.
 struct KeyRow {
   const char* hf;
   const char* ours;              // as in the options' JSON: "num_layers"
   const char* absent = nullptr;  // what the library takes when the key is missing; null: an error
   bool negated = false;
-  bool whole = false;  // ours is a real number, theirs is declared as an integer
+  bool whole = false;          // ours is a real number, theirs is declared as an integer
+  const char* also = nullptr;  // another name of the key, which some versions write
 };
 
 // A key that has to have one of these values (JSON texts; the first is written on export): others
@@ -63,6 +73,13 @@ enum class RopeStyle : uint8_t {
   local_and_global,  // windowed layers have "rope_local_base_freq" and no scaling (Gemma 3)
 };
 
+enum class ExpertStyle : uint8_t {
+  none,
+  all_layers,
+  // The layers at multiples of "decoder_sparse_step" (counted from 1), without "mlp_only_layers".
+  sparse_step,
+};
+
 struct Family {
   const char* name;          // as transformers calls it: "qwen2"
   const char* architecture;  // "Qwen2ForCausalLM"
@@ -70,7 +87,8 @@ struct Family {
   const char* layers;        // a layer's tensors begin with this and its number: "model.layers."
   std::vector<TensorRow> tensors;
   std::vector<TensorRow>
-      layer_tensors;                 // ours without "decoder.layers.N.", theirs without `layers`
+      layer_tensors;  // ours without "decoder.layers.N.", theirs without `layers`
+  std::vector<StackedRow> stacked;
   std::vector<const char*> ignored;  // tensors that are no weights: ends of names
 
   std::vector<KeyRow> keys;
@@ -79,8 +97,9 @@ struct Family {
   RopeStyle rope = RopeStyle::one;
   double rope_theta = 10000;  // when config.json has none
   WindowStyle window = WindowStyle::none;
-  int64_t sliding_window = 4096;  // when config.json has none
+  int64_t sliding_window = 4096;  // when config.json has none; 0: no window then
   int64_t window_period = 0;
+  ExpertStyle experts = ExpertStyle::none;
   bool bias_keys = false;         // "attention_bias" and "mlp_bias", which have to agree (Llama)
   bool grouped_heads = true;      // has "num_key_value_heads"
   bool free_head_size = true;     // has "head_dim"
@@ -97,5 +116,7 @@ const Family& family_of_model_type(const std::string& model_type, const std::str
 
 // "a.{x,y}.b" -> "a.x.b", "a.y.b".
 std::vector<std::string> expand_names(std::string_view pattern);
+// "a.*.b" -> "a.7.b"; a pattern without "*" stays as it is.
+std::string expert_name(std::string_view pattern, int64_t expert);
 
 }  // namespace phx

@@ -67,6 +67,32 @@ void drop_idle_rotation(TransformerConfig& model) {
   }
 }
 
+// What is left of the experts says which there are and how a token chooses among them. Balancing
+// belongs to training, as do the limits on an expert's tokens: the library drops none.
+void drop_idle_experts(TransformerConfig& model) {
+  MoeConfig& moe = model.moe;
+  const MoeConfig defaults;
+  if (!moe.any()) {
+    moe = defaults;
+    return;
+  }
+  const std::vector<int64_t> layers = layers_where(
+      model, [](const TransformerConfig& m, int64_t i) { return m.moe.has_experts(i); });
+  moe.moe_ffn_hidden_size = model.expert_size();
+  if (all_are(layers, 1)) model.ffn_hidden_size = moe.moe_ffn_hidden_size;
+  moe.moe_layer_freq =
+      all_are(layers, 1) ? std::nullopt : std::optional(FrequencyPattern::of(layers));
+  if (moe.moe_router_topk_scaling_factor == 1.0) moe.moe_router_topk_scaling_factor.reset();
+  moe.moe_router_load_balancing_type = defaults.moe_router_load_balancing_type;
+  moe.moe_aux_loss_coeff = defaults.moe_aux_loss_coeff;
+  moe.moe_z_loss_coeff.reset();
+  moe.moe_token_dispatcher_type = defaults.moe_token_dispatcher_type;
+  moe.moe_expert_capacity_factor.reset();
+  moe.moe_pad_expert_input_to_capacity = false;
+  moe.moe_token_drop_policy = defaults.moe_token_drop_policy;
+  moe.moe_expert_rank_capacity_factor.reset();
+}
+
 // One way of saying what can be said in several, and defaults for what changes nothing.
 TransformerConfig canonical(TransformerConfig model) {
   const TransformerConfig defaults;
@@ -95,6 +121,7 @@ TransformerConfig canonical(TransformerConfig model) {
     if (!all_are(windowed, 1)) model.window_attn_skip_freq = FrequencyPattern::of(windowed);
   }
   drop_idle_rotation(model);
+  drop_idle_experts(model);
   model.openai_gelu = model.activation() == MlpActivation::gelu_tanh;
   model.bias_gelu_fusion = true;
   return model;

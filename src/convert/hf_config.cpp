@@ -7,6 +7,7 @@
 #include "phalanx/base/error.h"
 #include "phalanx/base/json.h"
 #include "phalanx/base/options.h"
+#include "phalanx/convert/hf_experts.h"
 #include "phalanx/convert/hf_positions.h"
 #include "phalanx/transformer/transformer_fields.h"
 
@@ -57,12 +58,16 @@ const std::set<std::string> kNotOfTheFunction = {"_name_or_path",
 
 std::set<std::string> keys_read(const Family& family) {
   std::set<std::string> keys = kNotOfTheFunction;
-  for (const KeyRow& row : family.keys) keys.insert(row.hf);
+  for (const KeyRow& row : family.keys) {
+    keys.insert(row.hf);
+    if (row.also != nullptr) keys.insert(row.also);
+  }
   for (const OnlyRow& row : family.only) keys.insert(row.hf);
   if (family.grouped_heads) keys.insert("num_key_value_heads");
   if (family.bias_keys) keys.insert({"attention_bias", "mlp_bias"});
   keys.insert("head_dim");
   for (const char* key : position_keys()) keys.insert(key);
+  for (const char* key : expert_keys(family)) keys.insert(key);
   return keys;
 }
 
@@ -81,8 +86,15 @@ void take_keys(const Family& family, const Json& config, Json& ours,
                std::vector<std::string>& problems) {
   for (const KeyRow& row : family.keys) {
     Json value;
+    const bool other_name = row.also != nullptr && config.contains(row.also);
+    if (other_name && config.contains(row.hf) && config[row.hf] != config[row.also])
+      problems.push_back(str_cat("\"", row.hf, "\" is ", json_text(config[row.hf]), " and \"",
+                                 row.also, "\" ", json_text(config[row.also]),
+                                 ", but they are two names of one key"));
     if (config.contains(row.hf)) {
       value = config[row.hf];
+    } else if (other_name) {
+      value = config[row.also];
     } else if (row.absent != nullptr) {
       value = parse(row.absent);
     } else {
@@ -164,6 +176,7 @@ HfConfig config_from_hf(const Json& config, const std::string& where) {
     OptionSet size_fields = fields_of(sizes);
     load(ours, size_fields, problems);
     if (problems.empty()) take_positions(family, config, ours, problems);
+    if (problems.empty()) take_experts(family, config, ours, problems);
   } catch (const Json::exception& error) {
     problems.push_back(error.what());
   }
@@ -187,6 +200,7 @@ Json config_to_hf(const Family& family, const TransformerConfig& model, const st
   TransformerConfig resolved = model;
   resolved.resolve();
   if (!resolved.query_scale) resolved.query_scale = double(resolved.head_dim());
+  if (resolved.moe.any()) resolved.moe.moe_ffn_hidden_size = resolved.expert_size();
   const Json ours = fields_of(resolved).json();
   Json config = base.is_object() ? base : Json::object();
   config.erase("dtype");
@@ -194,6 +208,7 @@ Json config_to_hf(const Family& family, const TransformerConfig& model, const st
   config["model_type"] = family.name;
   config["torch_dtype"] = dtype;
   for (const KeyRow& row : family.keys) {
+    if (row.also != nullptr) config.erase(row.also);
     const Json& value = ours.at(row.ours);
     config[row.hf] = row.negated ? Json(!value.get<bool>()) : value;
     if (row.whole && value.is_number() && value.get<double>() == std::floor(value.get<double>()))
@@ -209,18 +224,28 @@ Json config_to_hf(const Family& family, const TransformerConfig& model, const st
   if (family.bias_keys) config["attention_bias"] = config["mlp_bias"] = resolved.has_linear_bias();
   if (resolved.vocab_size) config["vocab_size"] = *resolved.vocab_size;
   give_positions(family, resolved, config);
+  give_experts(family, resolved, config);
   return config;
 }
 
 namespace {
 
 // What stands in the way of saying `model` in the family's words.
-std::vector<std::string> unsayable(const Family& family, const TransformerConfig& model) {
+struct Obstacles {
+  std::vector<std::string> list;
+  bool refused = false;  // the family has no such models at all
+
+  bool fewer_than(const Obstacles& other) const {
+    return std::pair(refused, list.size()) < std::pair(other.refused, other.list.size());
+  }
+};
+
+Obstacles obstacles(const Family& family, const TransformerConfig& model) {
   try {
     const Json config = config_to_hf(family, model, "float32", Json());
-    return function_differences(model, config_from_hf(config, "the exported config.json").model);
+    return {function_differences(model, config_from_hf(config, "the exported config.json").model)};
   } catch (const Error& error) {
-    return {error.what()};
+    return {.list = {error.what()}, .refused = true};
   }
 }
 
@@ -228,18 +253,18 @@ std::vector<std::string> unsayable(const Family& family, const TransformerConfig
 
 const Family& family_for(const TransformerConfig& model) {
   const Family* nearest_family = nullptr;
-  std::vector<std::string> fewest;
+  Obstacles fewest;
   for (const Family& family : families()) {
-    const std::vector<std::string> found = unsayable(family, model);
-    if (found.empty()) return family;
-    if (nearest_family != nullptr && found.size() >= fewest.size()) continue;
+    const Obstacles found = obstacles(family, model);
+    if (found.list.empty()) return family;
+    if (nearest_family != nullptr && !found.fewer_than(fewest)) continue;
     nearest_family = &family;
     fewest = found;
   }
   throw_error(str_cat("no family of Hugging Face has this model; ", nearest_family->name,
                       " comes nearest, but its config.json would mean another function (here and "
                       "there):",
-                      listed(fewest)));
+                      listed(fewest.list)));
 }
 
 }  // namespace phx

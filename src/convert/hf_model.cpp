@@ -6,6 +6,7 @@
 #include "phalanx/checkpoint/compare.h"
 #include "phalanx/convert/rearranged_source.h"
 #include "phalanx/convert/renamed_source.h"
+#include "phalanx/convert/unstacked_source.h"
 
 namespace phx {
 
@@ -32,6 +33,8 @@ std::shared_ptr<const TensorSource> with_prefix(std::shared_ptr<const TensorSour
 
 HfModel::HfModel(const Path& path) : folder(path), config(read_hf_config(path)) {
   files_ = with_prefix(open_hf_tensors(folder), config.family->prefix);
+  if (!config.family->stacked.empty())
+    files_ = std::make_shared<UnstackedSource>(files_, *config.family);
   tensors = RearrangedSource::hf_as_megatron(
       files_, *config.family, tensor_pairs(*config.family, config.model), folder.string());
 }

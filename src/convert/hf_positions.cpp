@@ -144,7 +144,8 @@ bool take_windows(const Family& family, const Json& config, Json& ours, Problems
   const auto layers = ours["num_layers"].get<int64_t>();
   std::vector<int64_t> windowed = windowed_layers(family, config, layers, problems);
   const auto found = config.find("sliding_window");
-  if (found != config.end() && found->is_null()) std::ranges::fill(windowed, 0);
+  const bool none = found != config.end() ? found->is_null() : family.sliding_window == 0;
+  if (none) std::ranges::fill(windowed, 0);
   if (std::ranges::count(windowed, 1) == 0) return false;
   const int64_t width = found != config.end() ? found->get<int64_t>() : family.sliding_window;
   if (width < 1) {

@@ -29,19 +29,22 @@ const TensorRow* find_row(const std::vector<TensorRow>& rows, const std::string&
   return nullptr;
 }
 
-struct Heads {
-  explicit Heads(const TransformerConfig& config)
-      : n(config.num_attention_heads), g(config.query_groups()), d(config.head_dim()) {}
-  int64_t n, g, d;
+struct Counts {
+  explicit Counts(const TransformerConfig& config)
+      : n(config.num_attention_heads),
+        g(config.query_groups()),
+        d(config.head_dim()),
+        e(config.moe.num_experts.value_or(0)) {}
+  int64_t n, g, d, e;
 };
 
 // Megatron keeps, group by group, the group's queries, its key and its value.
-std::vector<RowBlock> qkv_blocks(const Heads& heads, bool one_tensor) {
-  const int64_t a_group = heads.n / heads.g * heads.d, d = heads.d;
-  const int64_t first_k = one_tensor ? heads.n * d : 0,
-                first_v = one_tensor ? (heads.n + heads.g) * d : 0;
+std::vector<RowBlock> qkv_blocks(const Counts& counts, bool one_tensor) {
+  const int64_t a_group = counts.n / counts.g * counts.d, d = counts.d;
+  const int64_t first_k = one_tensor ? counts.n * d : 0,
+                first_v = one_tensor ? (counts.n + counts.g) * d : 0;
   std::vector<RowBlock> blocks;
-  for (int64_t group = 0, row = 0; group < heads.g; ++group) {
+  for (int64_t group = 0, row = 0; group < counts.g; ++group) {
     blocks.push_back({0, row, group * a_group, a_group});
     row += a_group;
     blocks.push_back({one_tensor ? 0u : 1u, row, first_k + group * d, d});
@@ -52,26 +55,48 @@ std::vector<RowBlock> qkv_blocks(const Heads& heads, bool one_tensor) {
   return blocks;
 }
 
-std::vector<RowBlock> row_blocks(RowLayout layout, int64_t rows, const Heads& heads) {
+// Tensors of the same height, one after the other in ours.
+std::vector<RowBlock> stacked_blocks(int64_t rows, int64_t tensors) {
+  const int64_t height = rows / tensors;
+  std::vector<RowBlock> blocks;
+  for (int64_t i = 0; i < tensors; ++i) blocks.push_back({size_t(i), i * height, 0, height});
+  return blocks;
+}
+
+std::vector<RowBlock> row_blocks(RowLayout layout, int64_t rows, const Counts& counts) {
   switch (layout) {
     case RowLayout::same:
-      return {{0, 0, 0, rows}};
+      return stacked_blocks(rows, 1);
     case RowLayout::gate_up:
-      return {{0, 0, 0, rows / 2}, {1, rows / 2, 0, rows / 2}};
+      return stacked_blocks(rows, 2);
     case RowLayout::qkv:
-      return qkv_blocks(heads, /*one_tensor=*/false);
+      return qkv_blocks(counts, /*one_tensor=*/false);
     case RowLayout::one_qkv:
-      return qkv_blocks(heads, /*one_tensor=*/true);
+      return qkv_blocks(counts, /*one_tensor=*/true);
+    case RowLayout::experts:
+      return stacked_blocks(rows, counts.e);
+    case RowLayout::experts_gate_up:
+      return stacked_blocks(rows, 2 * counts.e);
   }
   return {};
 }
 
+// In the order of the blocks' numbers: an expert's tensors together.
+std::vector<std::string> names_of(const TensorRow& row, const Counts& counts) {
+  const bool by_expert = row.rows == RowLayout::experts || row.rows == RowLayout::experts_gate_up;
+  if (!by_expert) return expand_names(row.hf);
+  std::vector<std::string> names;
+  for (int64_t e = 0; e < counts.e; ++e)
+    for (std::string& name : expand_names(expert_name(row.hf, e))) names.push_back(std::move(name));
+  return names;
+}
+
 TensorPair pair_of(const TensorRow& row, const std::string& hf_prefix, const std::string& name,
-                   const std::vector<int64_t>& shape, const Heads& heads) {
+                   const std::vector<int64_t>& shape, const Counts& counts) {
   TensorPair pair{.ours = name, .our_shape = shape, .hf = {}, .blocks = {}, .transposed = false};
   pair.transposed = row.transposed && shape.size() == 2;
-  pair.blocks = row_blocks(row.rows, shape.at(0), heads);
-  const std::vector<std::string> names = expand_names(row.hf);
+  pair.blocks = row_blocks(row.rows, shape.at(0), counts);
+  const std::vector<std::string> names = names_of(row, counts);
   std::vector<int64_t> rows(names.size());
   for (const RowBlock& block : pair.blocks) rows.at(block.hf) += block.count;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -97,7 +122,7 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> model_tensors(
 }
 
 std::vector<TensorPair> tensor_pairs(const Family& family, const TransformerConfig& config) {
-  const Heads heads(config);
+  const Counts counts(config);
   std::vector<TensorPair> pairs;
   for (const auto& [name, shape] : model_tensors(config)) {
     const std::optional<LayerName> in_layer = layer_name(name);
@@ -105,7 +130,7 @@ std::vector<TensorPair> tensor_pairs(const Family& family, const TransformerConf
         in_layer ? find_row(family.layer_tensors, in_layer->rest) : find_row(family.tensors, name);
     PHX_CHECK(row != nullptr, "a ", family.name, " model of Hugging Face has no place for ", name);
     pairs.push_back(
-        pair_of(*row, in_layer ? family.layers + in_layer->layer + "." : "", name, shape, heads));
+        pair_of(*row, in_layer ? family.layers + in_layer->layer + "." : "", name, shape, counts));
   }
   return pairs;
 }

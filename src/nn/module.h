@@ -24,6 +24,7 @@ class Module {
   void name_parameters();
 
  protected:
+  // Without a name the child's parameters stand directly under this module's.
   void add_child(std::string name, Module& child) {
     children_.emplace_back(std::move(name), &child);
   }

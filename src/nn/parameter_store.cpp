@@ -18,9 +18,9 @@ Tensor view(const Tensor& flat, const FlatRange& range, const Shape& shape) {
 }
 
 // A tied embedding stands apart: two stages exchange it, in a bucket of its own, so that both cut
-// it alike. Then matrices, which decay; and of each kind class by class.
+// it alike. Then matrices, which decay; of each kind experts behind the others, and class by class.
 auto place(const Parameter& p, const StoreOptions& options) {
-  return std::tuple(!p.axes().on_two_stages(), !p.decays(),
+  return std::tuple(!p.axes().on_two_stages(), !p.decays(), p.axes().grid,
                     options.reduction_class ? options.reduction_class(p) : 0);
 }
 
@@ -70,7 +70,9 @@ void ParameterStore::lay_out(const StoreOptions& options) {
   const auto close_bucket = [&] {
     if (buckets_.empty()) return;
     FlatRange& range = buckets_.back().range;
-    range.count = round_up(size_ - range.offset, kAlignment * options.bucket_parts);
+    const int64_t parts =
+        buckets_.back().grid == Grid::dense ? options.bucket_parts : options.expert_bucket_parts;
+    range.count = round_up(size_ - range.offset, kAlignment * parts);
     runs_.back().count += range.end() - size_;
     size_ = range.end();
   };
@@ -83,9 +85,12 @@ void ParameterStore::lay_out(const StoreOptions& options) {
     // for the first layer's norm, or is waited for by it.
     const bool other_kind =
         options.bucket_elements > 0 && i > 0 && parameters_[i - 1]->decays() != parameter->decays();
-    if (i == 0 || full || other_kind || is_tied(parameters_[i - 1]) || is_tied(parameter)) {
+    const Grid grid = parameter->axes().grid;
+    if (i == 0 || full || other_kind || is_tied(parameters_[i - 1]) || is_tied(parameter) ||
+        grid != buckets_.back().grid) {
       close_bucket();
-      buckets_.push_back({.range = {size_, 0}, .parameters = {}, .vectors = !parameter->decays()});
+      buckets_.push_back(
+          {.range = {size_, 0}, .grid = grid, .parameters = {}, .vectors = !parameter->decays()});
     }
     const bool decays = parameter->decays();
     const bool decoupled = options.decoupled && options.decoupled(parameter->name());

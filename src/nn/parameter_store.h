@@ -30,6 +30,7 @@ struct StoreOptions {
   int64_t bucket_elements = 0;
   // Ranks that a bucket is cut over evenly: its size is a multiple of that many aligned pieces.
   int64_t bucket_parts = 1;
+  int64_t expert_bucket_parts = 1;  // the same for parameters on the expert grid
 };
 
 // Elements [offset, offset + count) of the flat buffers.
@@ -53,6 +54,7 @@ struct FlatRun {
 
 struct Bucket {
   FlatRange range;                 // padding at its end included
+  Grid grid = Grid::dense;         // of all its parameters
   std::vector<size_t> parameters;  // indices
   bool vectors = false;            // begins with norms and biases, which every layer needs at once
 };

@@ -19,8 +19,11 @@ std::vector<int> part_with(int rank, const std::vector<int>& group, int size) {
 
 Mesh::Mesh(World& world, const MeshOptions& options)
     : options_(options),
-      grids_{RankGrid(options.sizes, options.order),
-             RankGrid(expert_sizes(options.sizes, 1, options.sizes.tp), options.order)},
+      grids_{
+          RankGrid(options.sizes, options.order),
+          RankGrid(phx::expert_sizes(options.sizes, options.ep,
+                                     options.expert_tp > 0 ? options.expert_tp : options.sizes.tp),
+                   options.order)},
       rank_(world.rank()) {
   PHX_CHECK(world.size() == size(), "the mesh has ", size(), " ranks, but there are ",
             world.size());
@@ -33,6 +36,11 @@ Mesh::Mesh(World& world, const MeshOptions& options)
   if (options.key_sharers > 1)
     key_sharers_ =
         make(world, part_with(rank_, grid.group_of(rank_, "tp"), options.key_sharers), "key group");
+  if (options.experts) {
+    expert_dp_ = make(world, grids_.expert.group_of(rank_, "dp"), "expert dp");
+    dispatch_ = make(world, grids_.expert.group_of(rank_, "tp-ep"), "expert tp-ep");
+    tp_cp_ = make(world, grid.group_of(rank_, "tp-cp"), "tp-cp");
+  }
   const std::vector<int> pipeline = grid.group_of(rank_, "pp");
   if (pipeline.size() > 1 && options.tied_embedding && (first_stage() || last_stage()))
     embedding_ = make(world, {pipeline.front(), pipeline.back()}, "embedding");

@@ -20,7 +20,10 @@ struct MeshOptions {
   std::string order = kDefaultOrder;
   // Tensor-parallel ranks that share a key group (more ranks than groups); 1: none do.
   int key_sharers = 1;
-  int chunks = 1;              // that a pipeline rank has
+  int chunks = 1;  // that a pipeline rank has
+  // The experts' grid; expert_tp 0: the dense layers' tp. Without experts it has no groups.
+  bool experts = false;
+  int ep = 1, expert_tp = 0;
   bool tied_embedding = true;  // the first and the last stage share it
 };
 
@@ -45,6 +48,15 @@ class Mesh {
   // Ranks that hold the same dense weights and see different samples or positions.
   Communicator* dp_cp() const { return dp_cp_.get(); }
   Communicator* key_sharers() const { return key_sharers_.get(); }
+  // Ranks that hold the same experts and see different tokens.
+  Communicator* expert_dp() const { return expert_dp_.get(); }
+  Communicator* data(Grid grid) const { return grid == Grid::dense ? dp_cp() : expert_dp(); }
+  // Ranks that hold the experts of one layer together, and hand each other tokens.
+  Communicator* dispatch() const { return dispatch_.get(); }
+  // Ranks that share the tokens of a micro-batch.
+  Communicator* tp_cp() const { return tp_cp_.get(); }
+  const AxisSizes& expert_sizes() const { return grids_.expert.sizes(); }
+  int expert_index(Axis axis) const { return grids_.expert.index(rank_, name_of(axis)); }
   // First and last stage, which share a tied embedding; null on the stages between.
   Communicator* embedding() const { return embedding_.get(); }
   // Over whom what a rank owns of a gradient is summed after the buckets: see Ownership.
@@ -60,6 +72,7 @@ class Mesh {
   Grids grids_{RankGrid({}), RankGrid({})};
   int rank_ = 0;
   std::unique_ptr<Communicator> world_, tp_, dp_cp_, key_sharers_, embedding_;
+  std::unique_ptr<Communicator> expert_dp_, dispatch_, tp_cp_;  // with experts only
   std::optional<PipelineGroups> pipeline_;
 };
 

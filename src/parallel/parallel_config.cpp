@@ -7,7 +7,7 @@ namespace phx {
 
 std::vector<Rule> parallel_rules() {
   const auto not_yet = [](const OptionSet& options, Problems& problems) {
-    for (const char* name : {"context-parallel-size", "expert-model-parallel-size"}) {
+    for (const char* name : {"context-parallel-size"}) {
       if (options.number(name) == 1) continue;
       problems.push_back(
           {ProblemKind::refused, str_cat("--", name),
@@ -16,7 +16,7 @@ std::vector<Rule> parallel_rules() {
     }
   };
   return {
-      {"context and expert parallelism are not in this build yet", not_yet},
+      {"context parallelism is not in this build yet", not_yet},
       requires_option("overlap-param-gather", "use-distributed-optimizer",
                       "without it no rank lacks weights"),
       requires_option("overlap-param-gather", "overlap-grad-reduce",

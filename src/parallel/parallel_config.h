@@ -18,6 +18,7 @@ struct ParallelConfig {
   int64_t pipeline_model_parallel_size = 1;
   int64_t context_parallel_size = 1;
   int64_t expert_model_parallel_size = 1;
+  std::optional<int64_t> expert_tensor_parallel_size;
   bool sequence_parallel = false;
   bool use_tp_pp_dp_mapping = false;
   bool tp_comm_overlap = false;
@@ -59,6 +60,8 @@ void ParallelConfig::each(Field&& field) {
         Positive{});
   field("expert-model-parallel-size", expert_model_parallel_size,
         "ranks that share the experts (EP)", Positive{});
+  field("expert-tensor-parallel-size", expert_tensor_parallel_size,
+        "ranks that share every expert's matrices", Positive{}, DefaultIs{"TP"});
   field("sequence-parallel", sequence_parallel,
         "cut norms and dropout over the tensor-parallel ranks; needs TP 2 or more");
   field("use-tp-pp-dp-mapping", use_tp_pp_dp_mapping,

@@ -16,7 +16,8 @@ int num_groups(const Mesh& mesh) {
   int groups = 0;
   for (const Communicator* group :
        {mesh.world(), mesh.tp(), mesh.dp_cp(), mesh.key_sharers(), mesh.embedding(),
-        links.forward_in, links.forward_out, links.backward_in, links.backward_out})
+        mesh.expert_dp(), mesh.dispatch(), mesh.tp_cp(), links.forward_in, links.forward_out,
+        links.backward_in, links.backward_out})
     if (group != nullptr) ++groups;
   return groups;
 }

@@ -12,6 +12,18 @@ namespace phx {
 
 namespace {
 
+// "2 and 4 do": the divisors of `total` around `given`.
+std::string nearest_divisors(int64_t total, int64_t given) {
+  int64_t below = 1, above = total;
+  for (int64_t i = 1; i <= total; ++i) {
+    if (total % i != 0) continue;
+    if (i < given) below = i;
+    if (i > given) above = std::min(above, i);
+  }
+  if (below == above || given > total) return str_cat(below, " is the nearest that does");
+  return str_cat(below, " and ", above, " are the nearest that do");
+}
+
 class Checker {
  public:
   Checker(const LayoutConfig& config, int64_t world, const KnownFlag& known)
@@ -29,6 +41,8 @@ class Checker {
     if (mesh) check_world();
     check_tensor_parallel();
     check_sequence_parallel();
+    if (mesh && know({"num-experts", "expert-model-parallel-size", "expert-tensor-parallel-size"}))
+      check_experts();
     if (mesh && know({"micro-batch-size", "global-batch-size", "step-batch-size-schedule",
                       "decrease-batch-size-if-needed", "seq-length"}))
       check_batch();
@@ -112,6 +126,45 @@ class Checker {
     } else if (know({"seq-length"})) {
       check_cut("--seq-length", "with --sequence-parallel: --seq-length", model_.seq_length);
     }
+  }
+
+  void check_experts() {
+    const int64_t ep = ranks_.expert_model_parallel_size, etp = expert_tensor_ranks(ranks_);
+    if (!model_.moe.any()) {
+      if (ep > 1 || ranks_.expert_tensor_parallel_size.value_or(1) > 1)
+        add(ep > 1 ? "--expert-model-parallel-size" : "--expert-tensor-parallel-size",
+            str_cat("experts are to be cut over ", ep > 1 ? ep : etp,
+                    " ranks, but the model has none"),
+            "add --num-experts, or leave the flag out");
+      return;
+    }
+    const int64_t experts = *model_.moe.num_experts;
+    if (tp() > 1 && !ranks_.sequence_parallel)
+      add("--sequence-parallel",
+          str_cat("--num-experts with --tensor-model-parallel-size ", tp(),
+                  " needs --sequence-parallel: a token is routed by one rank"),
+          "add --sequence-parallel");
+    if (experts % ep != 0)
+      add("--expert-model-parallel-size",
+          str_cat("--expert-model-parallel-size ", ep, " does not divide --num-experts ", experts),
+          nearest_divisors(experts, ep));
+    if (model_.expert_size() % etp != 0)
+      add("--expert-tensor-parallel-size",
+          str_cat("an expert of width ", model_.expert_size(), " cannot be cut over ", etp,
+                  " ranks"),
+          nearest_divisors(model_.expert_size(), etp));
+    const int64_t stage = world_ / ranks_.pipeline_model_parallel_size;
+    if (stage % (ep * etp) != 0)
+      add("--expert-model-parallel-size",
+          str_cat("a pipeline stage has ", stage, " ranks, which is not a multiple of EP ", ep,
+                  " x ETP ", etp, " = ", ep * etp),
+          str_cat("EP x ETP should be a divisor of ", stage));
+    else if (ranks_.use_tp_pp_dp_mapping &&
+             stage / (ep * etp) != data_parallel_size(ranks_, world_))
+      add("--use-tp-pp-dp-mapping",
+          "--use-tp-pp-dp-mapping needs as many data-parallel ranks for experts as for dense "
+          "layers",
+          "leave it out, or choose EP x ETP = TP x CP");
   }
 
   void check_batch() {
@@ -201,6 +254,10 @@ class Checker {
 
 }  // namespace
 
+int64_t expert_tensor_ranks(const ParallelConfig& parallel) {
+  return parallel.expert_tensor_parallel_size.value_or(parallel.tensor_model_parallel_size);
+}
+
 int64_t model_ranks(const ParallelConfig& parallel) {
   return parallel.tensor_model_parallel_size * parallel.pipeline_model_parallel_size *
          parallel.context_parallel_size;
@@ -246,6 +303,9 @@ Layout make_layout(const LayoutConfig& config, int64_t world) {
                  .order = ranks.use_tp_pp_dp_mapping ? kPipelineBeforeData : kDefaultOrder,
                  .key_sharers = std::max(tp / int(config.model.query_groups()), 1),
                  .chunks = layout.placement.chunks,
+                 .experts = config.model.moe.any(),
+                 .ep = int(ranks.expert_model_parallel_size),
+                 .expert_tp = int(expert_tensor_ranks(ranks)),
                  .tied_embedding = !config.model.untie_embeddings_and_output_weights};
   layout.kind = entry_of(config.schedules, ranks.pipeline_schedule, "--pipeline-schedule");
   layout.group_size = int(ranks.microbatch_group_size_per_virtual_pipeline_stage.value_or(0));

@@ -21,6 +21,8 @@ struct LayoutConfig {
   const std::vector<ScheduleKind> schedules = standard_schedule_kinds();  // of the catalogue
 };
 
+// Ranks that share an expert's matrices: ETP.
+int64_t expert_tensor_ranks(const ParallelConfig& parallel);
 // Ranks of one copy of the model: TP x PP x CP.
 int64_t model_ranks(const ParallelConfig& parallel);
 int64_t data_parallel_size(const ParallelConfig& parallel, int64_t world);

@@ -37,6 +37,7 @@ ModelStage::ModelStage(std::vector<Model*> chunks, const MicroBatchShape& shape,
 ModelOutput ModelStage::run(Model& model, int micro_batch, const StageMessage& input) {
   ForwardContext context = work_.context;
   context.samples = work_.samples(micro_batch);
+  if (work_.mean_scale.defined()) context.mean_scale = work_.mean_scale.rows(micro_batch, 1);
   ModelOutput output = model.forward(input, work_.batch(micro_batch),
                                      of_micro_batch(work_.grad_scale, micro_batch), context);
   if (!model.part().end) return output;

@@ -21,6 +21,8 @@ struct StageWork {
   ForwardContext context;  // but for the samples
   // [1], or one a micro-batch: loss_scale / N; undefined: forward only
   Tensor grad_scale;
+  // One a micro-batch, with what a mean over it enters the gradients; undefined: no model asks.
+  Tensor mean_scale = {};
   // f64 [1], or one a micro-batch: the losses are added to it; undefined: another rank does that
   Tensor loss_sum;
 };

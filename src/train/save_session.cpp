@@ -46,18 +46,19 @@ nlohmann::json lengths_json(const ScheduleLengths& lengths) {
 std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
   const Mesh& mesh = session.mesh;
   const DataParallel& data = session.data_parallel;
-  const auto picked = [&](const Parameter& parameter) {
-    return mesh.ownership_of(parameter.axes()).speaks;
-  };
-  const FlatRange share = share_of(session.store, data.rank(), data.size());
   const FlatRange all = session.store.all();
   std::vector<LocalBox> boxes;
-  for (const FlatState& state : states_of(session, session.config.train.save_optim)) {
-    // What a sharded optimizer holds is this rank's alone.
-    const bool own = by == SavedBy::this_rank || (!state.prefix.empty() && data.sharded());
-    const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
-    boxes.insert(boxes.end(), more.begin(), more.end());
-  }
+  for (const FlatState& state : states_of(session, session.config.train.save_optim))
+    for (const Grid grid : {Grid::dense, Grid::expert}) {
+      const auto picked = [&](const Parameter& parameter) {
+        return parameter.axes().grid == grid && mesh.ownership_of(parameter.axes()).speaks;
+      };
+      const FlatRange share = share_of(session.store, data.rank(grid), data.size(grid));
+      // What a sharded optimizer holds is this rank's alone.
+      const bool own = by == SavedBy::this_rank || (!state.prefix.empty() && data.sharded(grid));
+      const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
+      boxes.insert(boxes.end(), more.begin(), more.end());
+    }
   return boxes;
 }
 

@@ -34,21 +34,31 @@ RecomputePolicy recompute_policy(const TrainConfig& config) {
     return std::ranges::find(config.recompute_modules, module) != config.recompute_modules.end();
   };
   policy.core_attention = has("core_attn") || config.recompute_core_attention();
-  if (has("mlp")) policy.parts = {"mlp"};
+  for (const char* part : {"mlp", "moe"})
+    if (has(part)) policy.parts.push_back(part);
+  policy.expert_activation = has("moe_act");
+  policy.shared_expert = has("shared_experts");
   policy.norms = has("layernorm");
   policy.activation = has("activation");
   return policy;
 }
 
 FlopsShape flops_shape(const TransformerConfig& config) {
-  return {.num_layers = config.num_layers,
-          .hidden = config.hidden_size,
-          .ffn_hidden = config.ffn_size(),
-          .num_heads = config.num_attention_heads,
-          .num_groups = config.query_groups(),
-          .head_size = config.head_dim(),
-          .padded_vocab = config.padded_vocab(),
-          .swiglu = config.swiglu};
+  FlopsShape shape{.num_layers = config.num_layers,
+                   .hidden = config.hidden_size,
+                   .ffn_hidden = config.ffn_size(),
+                   .num_heads = config.num_attention_heads,
+                   .num_groups = config.query_groups(),
+                   .head_size = config.head_dim(),
+                   .padded_vocab = config.padded_vocab(),
+                   .swiglu = config.swiglu};
+  if (!config.moe.any()) return shape;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer)
+    if (config.moe.has_experts(layer)) ++shape.num_moe_layers;
+  shape.expert_ffn_hidden = config.expert_size();
+  shape.experts_per_token = config.moe.moe_router_topk;
+  shape.shared_expert_ffn_hidden = config.moe.moe_shared_expert_intermediate_size.value_or(0);
+  return shape;
 }
 
 namespace {
@@ -81,7 +91,11 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
   const ModelRanks ranks{.tp = {.group = mesh.tp(),
                                 .sequence = run.parallel.sequence_parallel,
                                 .overlap = run.parallel.tp_comm_overlap},
-                         .key_sharers = mesh.key_sharers()};
+                         .key_sharers = mesh.key_sharers(),
+                         .experts = {.group = mesh.dispatch(),
+                                     .ep = mesh.expert_sizes().ep,
+                                     .tp = mesh.expert_sizes().tp,
+                                     .tokens = mesh.tp_cp()}};
   std::vector<std::unique_ptr<Model>> chunks;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
     chunks.push_back(run.family(run.model, {.recompute = recompute_policy(run.train),
@@ -121,14 +135,13 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
       .reduction_class =
           [&mesh](const Parameter& p) {
             const Ownership ownership = mesh.ownership_of(p.axes());
-            PHX_ASSERT(p.axes().grid == Grid::dense, p.name(),
-                       " is on the expert grid, but buckets are summed over dp-cp");
             if (!ownership.repeated.has(Axis::tp)) return 0;
             return ownership.summed_after.has(Axis::tp) ? 2 : 1;
           },
       .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
       .bucket_elements = bucket_elements(run.parallel, data_ranks),
-      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks * mesh.sizes().cp : 1};
+      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks * mesh.sizes().cp : 1,
+      .expert_bucket_parts = run.parallel.use_distributed_optimizer ? mesh.expert_sizes().dp : 1};
   if (run.parallel.grad_reduce_in_bf16 || run.optim.main_grads_dtype == StateDType::bf16)
     options.gradients_in = DType::bf16;
   return options;
@@ -161,7 +174,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
       batch_schedule(config.train.batch_schedule(config.model.seq_length, mesh.sizes().dp)),
       chunks(make_chunks(config, layout, mesh)),
       store(modules_of(chunks), device, store_options(config, mesh)),
-      data_parallel(store, mesh.dp_cp(),
+      data_parallel(store, {.dense = mesh.dp_cp(), .expert = mesh.expert_dp()},
                     {.shard_optimizer = run.parallel.use_distributed_optimizer,
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
                      .overlap_gather = run.parallel.overlap_param_gather}),
@@ -172,6 +185,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
            uint64_t(run.train.seed),
            {.average = run.train.loss_average,
             .most_micro_batches = run.train.num_micro_batches(mesh.sizes().dp),
+            .means = run.model.moe.any(),
             .evaluates_micro_batches =
                 run.train.loss_average == LossAverage::micro_batch && run.sft.sft}),
       train_batches(loader(run, sources.train ? sources.train : sources.valid, device, mesh)) {

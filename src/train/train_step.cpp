@@ -40,6 +40,9 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
   const Tensor& weights = parts.store.weights();
   const int64_t scales = loss.average == LossAverage::token ? 1 : loss.most_micro_batches;
   grad_scale_ = empty({scales}, acc_dtype(weights.dtype()), weights.device(), Purpose::runtime);
+  if (loss.means)
+    mean_scale_ =
+        empty({loss.most_micro_batches}, grad_scale_.dtype(), weights.device(), Purpose::runtime);
 
   const Mesh& mesh = parts.mesh;
   const std::vector<FlatRange>& owned = parts.data_parallel.owned();
@@ -53,7 +56,8 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
   }
   counted_ = owned_of([&](const Parameter& p) {
     const Ownership ownership = mesh.ownership_of(p.axes());
-    return ownership.speaks && (parts.data_parallel.sharded() || ownership.first_of_data);
+    return ownership.speaks &&
+           (parts.data_parallel.sharded(p.axes().grid) || ownership.first_of_data);
   });
 }
 
@@ -93,6 +97,7 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
   begin(counts, settings);
   work.context = {.seed = seed_, .step = settings.iteration};
   work.grad_scale = grad_scale_;
+  work.mean_scale = mean_scale_;
   Tensor loss_sum = scalars_.slot(Slot::loss_sum);
   work.loss_sum = loss_sum;
 
@@ -134,6 +139,7 @@ void TrainStep::warm_up(const StageWork& work) {
   StageWork rehearsal = work;
   rehearsal.context = {.seed = seed_, .step = 0};
   rehearsal.grad_scale = grad_scale_;
+  if (mean_scale_.defined()) kernels::fill(mean_scale_, 0.0);
   rehearsal.loss_sum = scalars_.slot(Slot::loss_sum);  // a step sets it to zero when it begins
   kernels::fill(grad_scale_, 1.0);
   parts_.store.begin_step();
@@ -145,6 +151,7 @@ void TrainStep::warm_up(const StageWork& work) {
     GradMode mode(device.runtime(), training);
     rehearsal.context.training = training;
     rehearsal.grad_scale = training ? grad_scale_ : Tensor();
+    rehearsal.mean_scale = training ? mean_scale_ : Tensor();
     parts_.stage.begin(rehearsal);
     for (int chunk = 0; chunk < parts_.layout.placement.chunks; ++chunk) {
       const auto blank = [&](const MessageSpec& specs) {
@@ -180,13 +187,17 @@ void TrainStep::begin(Counts counts, const StepSettings& settings) {
   scalars_.invert_tokens();
   if (loss_.average == LossAverage::token) {
     kernels::cast(scalars_.slot(Slot::grad_scale), grad_scale_);
-    return;
+  } else {
+    const double all = double(counts.size()) * double(parts_.mesh.sizes().dp);
+    for (size_t k = 0; k < counts.size(); ++k) {
+      Tensor scale = grad_scale_.rows(int64_t(k), 1);
+      kernels::fill(scale, settings.loss_scale / (double(std::max<int64_t>(counts[k], 1)) * all));
+    }
   }
-  const double all = double(counts.size()) * double(parts_.mesh.sizes().dp);
-  for (size_t k = 0; k < counts.size(); ++k) {
-    Tensor scale = grad_scale_.rows(int64_t(k), 1);
-    kernels::fill(scale, settings.loss_scale / (double(std::max<int64_t>(counts[k], 1)) * all));
-  }
+  if (!mean_scale_.defined()) return;
+  for (int64_t k = 0; k < int64_t(counts.size()); ++k)
+    kernels::scale(grad_scale_.rows(grad_scale_.numel() > 1 ? k : 0, 1), double(counts[size_t(k)]),
+                   {mean_scale_.rows(k, 1)});
 }
 
 void TrainStep::reduce_gradients() {

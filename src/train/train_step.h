@@ -68,6 +68,7 @@ struct StepParts {
 struct LossOptions {
   LossAverage average = LossAverage::token;
   int64_t most_micro_batches = 1;  // of a step and data-parallel rank
+  bool means = false;              // the model has losses that are means over a micro-batch
   // Evaluations with the average over micro-batches: Megatron has it for chats alone.
   bool evaluates_micro_batches = false;
 };
@@ -112,6 +113,7 @@ class TrainStep {
   StepScalars scalars_;
   LossOptions loss_;
   Tensor grad_scale_;  // [1] loss_scale / N, or one a micro-batch
+  Tensor mean_scale_;  // [most micro-batches], where the model has such losses
   bool warm_ = false;
   std::map<std::pair<std::string, int64_t>, CheckedSchedule> schedules_;
   // Of what this rank owns: gradients that are partial sums among `ranks`.

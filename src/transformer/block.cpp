@@ -5,6 +5,7 @@
 #include "phalanx/core/layer_offload.h"
 #include "phalanx/core/segment.h"
 #include "phalanx/transformer/mlp.h"
+#include "phalanx/transformer/moe.h"
 #include "phalanx/transformer/self_attention.h"
 
 namespace phx {
@@ -12,12 +13,15 @@ namespace phx {
 std::vector<NamedPart> decoder_layer(const LayerContext& layer) {
   std::vector<NamedPart> parts;
   parts.push_back({"self_attention", std::make_unique<SelfAttention>(layer)});
-  parts.push_back({"mlp", std::make_unique<Mlp>(layer)});
+  if (layer.config.moe.has_experts(layer.layer))
+    parts.push_back({.name = "moe", .part = std::make_unique<MoeLayer>(layer), .path = ""});
+  else
+    parts.push_back({"mlp", std::make_unique<Mlp>(layer)});
   return parts;
 }
 
 TransformerLayer::TransformerLayer(std::vector<NamedPart> parts) : parts_(std::move(parts)) {
-  for (const NamedPart& named : parts_) add_child(named.name, *named.part);
+  for (const NamedPart& named : parts_) add_child(named.path.value_or(named.name), *named.part);
 }
 
 Tensor TransformerLayer::forward(const Tensor& x, const LayerCall& call) {  // [s/tp, b, h]

@@ -1,6 +1,7 @@
 // What the parts of a layer are built with: how the model is cut, and which layer it is.
 #pragma once
 
+#include "phalanx/parallel/expert/dispatch.h"
 #include "phalanx/parallel/tensor/tensor_parallel.h"
 #include "phalanx/transformer/transformer_config.h"
 
@@ -11,6 +12,7 @@ struct ModelRanks {
   TensorParallel tp;
   // Tensor-parallel ranks that share a key group, when there are more ranks than groups.
   Communicator* key_sharers = nullptr;
+  ExpertParallel experts = {};
 };
 
 struct LayerContext {

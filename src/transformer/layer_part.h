@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,14 @@ class LayerPart : public Module {
 };
 
 struct NamedPart {
-  std::string name;  // in the checkpoint, and in RecomputePolicy::parts
+  std::string name;  // in RecomputePolicy::parts and, unless `path` says otherwise, the checkpoint
   std::unique_ptr<LayerPart> part;
+  // In the checkpoint; empty: the part's own names stand directly in the layer.
+  std::optional<std::string> path = {};
 };
 using LayerParts = std::function<std::vector<NamedPart>(const LayerContext& layer)>;
 
-// "self_attention", then "mlp".
+// "self_attention", then "mlp", or "moe" where the layer has experts.
 std::vector<NamedPart> decoder_layer(const LayerContext& layer);
 
 }  // namespace phx

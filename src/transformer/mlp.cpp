@@ -29,8 +29,8 @@ Mlp::Mlp(const LayerContext& layer)
   add_child("linear_fc2", fc2_);
 }
 
-Tensor Mlp::activate(const Tensor& hidden) const {
-  switch (config_.activation()) {
+Tensor mlp_activation(const TransformerConfig& config, const Tensor& hidden) {
+  switch (config.activation()) {
     case MlpActivation::swiglu:
       return swiglu(hidden);
     case MlpActivation::geglu_tanh:
@@ -48,12 +48,12 @@ Tensor Mlp::activate(const Tensor& hidden) const {
 Tensor Mlp::add_to(const Tensor& residual, const Tensor& x,
                    const LayerCall& call) {                  // [s/tp, b, h] both
   const Tensor hidden = fc1_.forward(x, call.policy.norms);  // [s, b, f/tp], gated: 2f/tp
-  const Tensor active = activate(hidden);                    // [s, b, f/tp]
+  const Tensor active = mlp_activation(config_, hidden);     // [s, b, f/tp]
   Remake remake;
   if (call.policy.activation) {
     remake = [this, hidden = hidden.detach()] {
       GradMode off(hidden.runtime(), false);
-      return activate(hidden);
+      return mlp_activation(config_, hidden);
     };
   }
   return fc2_.add_to(residual, active, {config_.hidden_dropout, dropout_site_}, call.context,

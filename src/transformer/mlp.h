@@ -6,6 +6,9 @@
 
 namespace phx {
 
+// fc2's input: [.., f], gated: [.., 2f] -> [.., f]
+Tensor mlp_activation(const TransformerConfig& config, const Tensor& hidden);
+
 class Mlp : public LayerPart {
  public:
   explicit Mlp(const LayerContext& layer);
@@ -13,8 +16,6 @@ class Mlp : public LayerPart {
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
 
  private:
-  Tensor activate(const Tensor& hidden) const;  // [s, b, f/tp], gated: 2f/tp -> [s, b, f/tp]
-
   const TransformerConfig& config_;
   std::string dropout_site_;
   NormedLinear fc1_;

@@ -16,8 +16,10 @@ struct RecomputePolicy {
   // Of every other layer: whole parts by name ("mlp"), and what parts know to leave out.
   std::vector<std::string> parts = {};
   bool core_attention = false;
-  bool norms = false;       // the input of QKV and fc1, from what was normalised
-  bool activation = false;  // the input of fc2, from fc1's output
+  bool norms = false;              // the input of QKV and fc1, from what was normalised
+  bool activation = false;         // the input of fc2, from fc1's output
+  bool expert_activation = false;  // the same of experts
+  bool shared_expert = false;      // and of the shared expert
   // What these many first layers keep waits for the backward in host memory.
   int64_t offloaded_layers = 0;
 

@@ -316,7 +316,7 @@ void check_parameters(const OptionSet& options, Problems& problems) {
 }  // namespace
 
 std::vector<Rule> transformer_rules() {
-  return {
+  std::vector<Rule> rules = {
       {"--hidden-size is a multiple of --num-attention-heads, unless --kv-channels is given",
        check_head_size},
       {"--num-query-groups divides --num-attention-heads", check_query_groups},
@@ -340,6 +340,9 @@ std::vector<Rule> transformer_rules() {
       {"a width of the MLP that follows from --hidden-size is not 0", check_mlp_width},
       {"the model has fewer than 2^45 parameters", check_parameters},
   };
+  const std::vector<Rule> of_experts = moe_rules();
+  rules.insert(rules.end(), of_experts.begin(), of_experts.end());
+  return rules;
 }
 
 }  // namespace phx

@@ -13,6 +13,7 @@
 #include "phalanx/base/frequency_pattern.h"
 #include "phalanx/base/option_traits.h"
 #include "phalanx/nn/norm_kind.h"
+#include "phalanx/transformer/moe_config.h"
 #include "phalanx/transformer/window_size.h"
 
 namespace phx {
@@ -77,6 +78,9 @@ struct TransformerConfig {
   bool openai_gelu = false;
   bool bias_gelu_fusion = true;  // of GELU with a bias: the tanh form, as in Megatron
 
+  // Experts.
+  MoeConfig moe;
+
   // Biases.
   bool add_bias_linear = true;
   bool add_qkv_bias = false;
@@ -96,7 +100,8 @@ struct TransformerConfig {
   std::optional<double> embedding_init_method_std;
 
   // What unset fields come to.
-  int64_t ffn_size() const;      // f, of one half when gated
+  int64_t ffn_size() const;  // f, of one half when gated
+  int64_t expert_size() const { return moe.moe_ffn_hidden_size.value_or(ffn_size()); }
   int64_t head_dim() const;      // d
   int64_t query_groups() const;  // key/value heads
   int64_t padded_vocab(int64_t tp = 1) const;

@@ -90,6 +90,8 @@ void TransformerConfig::each(Field&& field) {
       "GELU in its exact form by erf also where the layer has a bias; Megatron's fused kernel, its "
       "default there, computes the tanh form");
 
+  moe.each(field);
+
   field("add-bias-linear", add_bias_linear, "linear layers without biases",
         OffSwitch{"disable-bias-linear"});
   field("add-qkv-bias", add_qkv_bias, "bias on the QKV projection even without the others");

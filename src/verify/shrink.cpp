@@ -77,6 +77,35 @@ void shrink_widths(TransformerConfig& model, int64_t old_tp, int64_t tp) {
   model.ffn_hidden_size = round_up(model.hidden_size + 8, tp);
 }
 
+// Experts that are shared by ranks, or cut, still are; a token still leaves some out.
+void shrink_experts(RunConfig& config, int64_t old_tp, const LayoutAxes& axes) {
+  MoeConfig& moe = config.model.moe;
+  ParallelConfig& ranks = config.parallel;
+  if (!moe.any()) return;
+  auto& etp = ranks.expert_tensor_parallel_size;
+  if (etp && *etp != old_tp)
+    etp = *etp == 1 ? 1 : std::min<int64_t>(axes.tp, 2);
+  else if (etp)
+    etp = axes.tp;
+  const int64_t free = axes.tp * axes.dp / etp.value_or(axes.tp);  // ranks for EP and expert DP
+  if (ranks.expert_model_parallel_size > 1)
+    ranks.expert_model_parallel_size = free % 2 == 0 ? 2 : free;
+  const int64_t ep = ranks.expert_model_parallel_size;
+  const bool grouped = moe.moe_router_num_groups.has_value();
+  const bool one = moe.moe_router_topk == 1;
+  moe.num_experts = grouped ? 8 : round_up(4, ep);
+  if (grouped) {
+    moe.moe_router_num_groups = 4;
+    moe.moe_router_group_topk = one ? 1 : 2;
+    moe.moe_router_topk = one ? 1 : 4;
+  } else {
+    moe.moe_router_topk = std::min<int64_t>(moe.moe_router_topk, 3);
+  }
+  moe.moe_ffn_hidden_size = round_up(12, etp.value_or(axes.tp));
+  if (moe.moe_shared_expert_intermediate_size)
+    moe.moe_shared_expert_intermediate_size = round_up(12, axes.tp);
+}
+
 void shrink_sequence(TransformerConfig& model, int64_t tp) {
   const int64_t length = model.seq_length;
   model.seq_length = round_up(8, tp);
@@ -156,6 +185,14 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
   if (x.group_query_attention) note("query groups", x.query_groups(), y.query_groups());
   note("head size", x.head_dim(), y.head_dim());
   note("ffn", x.ffn_size(), y.ffn_size());
+  if (x.moe.any()) {
+    note("EP", before.parallel.expert_model_parallel_size,
+         after.parallel.expert_model_parallel_size);
+    note("ETP", expert_tensor_ranks(before.parallel), expert_tensor_ranks(after.parallel));
+    note("experts", *x.moe.num_experts, *y.moe.num_experts);
+    note("experts a token", x.moe.moe_router_topk, y.moe.moe_router_topk);
+    note("expert ffn", x.expert_size(), y.expert_size());
+  }
   note("sequence", x.seq_length, y.seq_length);
   if (x.window_size) note("window", x.window_size->left, y.window_size->left);
   if (x.vocab_size) note("vocabulary", *x.vocab_size, *y.vocab_size);
@@ -179,6 +216,7 @@ SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks) {
   small.parallel.tensor_model_parallel_size = axes.tp;
   small.parallel.pipeline_model_parallel_size = axes.pp;
   shrink_widths(small.model, old_axes.tp, axes.tp);
+  shrink_experts(small, old_axes.tp, axes);
   shrink_sequence(small.model, axes.tp);
   shrink_vocabulary(small.model, old_axes.tp);
   shrink_layers(small, before.placement, int(axes.pp));

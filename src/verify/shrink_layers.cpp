@@ -118,6 +118,7 @@ void shrink_layers(RunConfig& config, const Placement& before, int stages) {
   const int64_t layers = config.model.num_layers;
   shrink_pattern(config.model.window_attn_skip_freq, layers);
   shrink_pattern(config.model.no_rope_freq, layers);
+  shrink_pattern(config.model.moe.moe_layer_freq, layers);
   auto& recomputed = config.train.recompute_num_layers;
   if (!recomputed) return;
   const bool everything = *recomputed >= largest_before;

@@ -84,10 +84,10 @@ TEST(HfLoad, AFlagThatSaysTheSameIsFine) {
 
 TEST(HfLoad, AFolderThatCannotBeTakenIsToldBeforeTheRun) {
   const TempFolder folder;
-  make_folder(folder / "moe");
-  write_file(folder / "moe/config.json", "{\"architectures\": [\"MixtralForCausalLM\"]}");
-  EXPECT_THAT(problems_of(parse_pretrain(run_of(folder / "moe"))),
-              HasSubstr("this build does not have: mixtures of experts"));
+  make_folder(folder / "mla");
+  write_file(folder / "mla/config.json", "{\"architectures\": [\"DeepseekV3ForCausalLM\"]}");
+  EXPECT_THAT(problems_of(parse_pretrain(run_of(folder / "mla"))),
+              HasSubstr("this build does not have: latent attention"));
 }
 
 TEST(HfLoad, WhatNoFamilyCanSayIsToldBeforeTheRun) {
@@ -121,32 +121,70 @@ TEST(HfLoad, WhatNoFamilyCanSayIsToldBeforeTheRun) {
                                          HasSubstr("--squared-relu: true and false")));
 }
 
+// Loads a fixture into a run of two iterations, and compares what the run writes with it.
+void expect_unchanged_by_a_run(const char* name, const std::vector<std::string>& layout) {
+  const TempFolder folder;
+  std::vector<std::string> args =
+      run_of(fixture(name), {"--save", folder / "out", "--save-interval", "1", "--save-hf-interval",
+                             "2", "--attention-dropout", "0", "--hidden-dropout", "0"});
+  args.insert(args.end(), layout.begin(), layout.end());
+  ::testing::internal::CaptureStdout();
+  const int code = run_pretrain(args);
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  ASSERT_EQ(code, 0) << out;
+  EXPECT_THAT(out, HasSubstr("loaded the weights of " + fixture(name)));
+  const Path written = folder / "out/hf/iter_0000002";
+  ASSERT_TRUE(std::filesystem::exists(written)) << out;
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/hf/iter_0000001"));
+  const auto found = differences(*HfModel(written).tensors, *HfModel(fixture(name)).tensors);
+  EXPECT_TRUE(found.empty()) << found.front().name << " " << found.front().what;
+  EXPECT_TRUE(std::filesystem::exists(written / "generation_config.json"));
+}
+
 // The weights go through four ranks, a native checkpoint and back, untouched.
 TEST(HfLoad, ARunLoadsAndWritesFoldersUnderAnyLayout) {
   const std::vector<std::vector<std::string>> layouts = {
       {},
       {"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"},
       {"--local-ranks", "2", "--use-distributed-optimizer", "--async-save"}};
-  for (const char* name : {"gpt2", "gemma2"}) {
-    for (const auto& layout : layouts) {
-      const TempFolder folder;
-      std::vector<std::string> args = run_of(
-          fixture(name), {"--save", folder / "out", "--save-interval", "1", "--save-hf-interval",
-                          "2", "--attention-dropout", "0", "--hidden-dropout", "0"});
-      args.insert(args.end(), layout.begin(), layout.end());
-      ::testing::internal::CaptureStdout();
-      const int code = run_pretrain(args);
-      const std::string out = ::testing::internal::GetCapturedStdout();
-      ASSERT_EQ(code, 0) << out;
-      EXPECT_THAT(out, HasSubstr("loaded the weights of " + fixture(name)));
-      const Path written = folder / "out/hf/iter_0000002";
-      ASSERT_TRUE(std::filesystem::exists(written)) << out;
-      EXPECT_FALSE(std::filesystem::exists(folder / "out/hf/iter_0000001"));
-      const auto found = differences(*HfModel(written).tensors, *HfModel(fixture(name)).tensors);
-      EXPECT_TRUE(found.empty()) << found.front().name << " " << found.front().what;
-      EXPECT_TRUE(std::filesystem::exists(written / "generation_config.json"));
-    }
-  }
+  for (const char* name : {"gpt2", "gemma2"})
+    for (const auto& layout : layouts) expect_unchanged_by_a_run(name, layout);
+}
+
+TEST(HfLoad, ExpertsAreLoadedAndWrittenUnderAnyLayout) {
+  const std::vector<std::vector<std::string>> layouts = {
+      {},
+      {"--local-ranks", "4", "--tensor-model-parallel-size", "2", "--sequence-parallel",
+       "--expert-model-parallel-size", "2", "--expert-tensor-parallel-size", "2"},
+      {"--local-ranks", "4", "--tensor-model-parallel-size", "2", "--sequence-parallel",
+       "--expert-model-parallel-size", "2", "--expert-tensor-parallel-size", "1",
+       "--moe-token-dispatcher-type", "alltoall", "--use-distributed-optimizer"}};
+  for (const char* name : {"mixtral", "qwen2_moe", "qwen3_moe_old"})
+    for (const auto& layout : layouts) expect_unchanged_by_a_run(name, layout);
+}
+
+// Loading cuts the experts over ranks: the losses of four ranks are those of one.
+TEST(HfLoad, TheLossOfLoadedExpertsIsTheSameOnFourRanks) {
+  const auto losses = [](const std::vector<std::string>& layout) {
+    ::testing::internal::CaptureStdout();
+    std::vector<std::string> args = run_of(fixture("mixtral"), {"--log-interval", "1"});
+    args.insert(args.end(), layout.begin(), layout.end());
+    const int code = run_pretrain(args);
+    const std::string out = ::testing::internal::GetCapturedStdout();
+    EXPECT_EQ(code, 0) << out;
+    std::vector<double> values;
+    const std::string key = "lm loss: ";
+    for (size_t at = out.find(key); at != std::string::npos; at = out.find(key, at + 1))
+      values.push_back(std::stod(out.substr(at + key.size())));
+    return values;
+  };
+  const std::vector<double> one = losses({});
+  const std::vector<double> four =
+      losses({"--local-ranks", "4", "--tensor-model-parallel-size", "2", "--sequence-parallel",
+              "--expert-model-parallel-size", "2", "--expert-tensor-parallel-size", "2"});
+  ASSERT_EQ(one.size(), 2u);
+  ASSERT_EQ(four.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(one[i], four[i], 1e-5);
 }
 
 TEST(HfLoad, AnImportedCheckpointIsLoadedAsWeights) {

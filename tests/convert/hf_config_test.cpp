@@ -76,6 +76,65 @@ TEST(HfConfig, ValuesBecomeOurOptions) {
   EXPECT_EQ(gpt2.max_position_embeddings, 32);
 }
 
+TEST(HfConfig, ValuesAboutExpertsBecomeOurOptions) {
+  const TransformerConfig mixtral = imported(fixture_config("mixtral"));
+  EXPECT_EQ(mixtral.moe.num_experts, 4);
+  EXPECT_EQ(mixtral.moe.moe_router_topk, 2);
+  EXPECT_EQ(mixtral.expert_size(), 24);
+  EXPECT_FALSE(mixtral.moe.moe_router_pre_softmax);
+  EXPECT_EQ(mixtral.layer_window(1), (WindowSize{6, 0}));
+
+  const TransformerConfig qwen2 = imported(fixture_config("qwen2_moe"));
+  EXPECT_EQ(qwen2.moe.num_experts, 6);
+  EXPECT_EQ(qwen2.moe.moe_router_topk, 3);
+  EXPECT_EQ(qwen2.expert_size(), 12);
+  EXPECT_EQ(qwen2.ffn_size(), 24);  // of the second layer, which has no experts
+  EXPECT_TRUE(qwen2.moe.has_experts(0) && !qwen2.moe.has_experts(1) && qwen2.moe.has_experts(2));
+  EXPECT_TRUE(qwen2.moe.moe_router_pre_softmax);
+  EXPECT_TRUE(qwen2.add_qkv_bias);
+  EXPECT_EQ(qwen2.moe.moe_shared_expert_intermediate_size, 20);
+  EXPECT_TRUE(qwen2.moe.moe_shared_expert_gate);
+  EXPECT_EQ(qwen2.moe.coefficient("aux_loss"), 0.001);
+
+  const TransformerConfig qwen3 = imported(fixture_config("qwen3_moe"));
+  EXPECT_TRUE(!qwen3.moe.has_experts(0) && qwen3.moe.has_experts(1) && !qwen3.moe.has_experts(2));
+  EXPECT_FALSE(qwen3.moe.moe_router_pre_softmax);
+  EXPECT_FALSE(qwen3.moe.moe_shared_expert_intermediate_size.has_value());
+}
+
+TEST(HfConfig, TheNumberOfQwen3sExpertsHasTwoNames) {
+  Json config = fixture_config("qwen3_moe");  // "num_local_experts"
+  config["num_experts"] = 6;
+  EXPECT_EQ(imported(config).moe.num_experts, 6);
+  config.erase("num_local_experts");
+  EXPECT_EQ(imported(config).moe.num_experts, 6);
+  config["num_local_experts"] = 4;
+  EXPECT_THAT(refusal(config), HasSubstr("\"num_experts\" is 6 and \"num_local_experts\" 4"));
+  const HfConfig before = config_from_hf(fixture_config("qwen3_moe"), "x");
+  const Json exported =
+      config_to_hf(*before.family, before.model, "float32", fixture_config("qwen3_moe"));
+  EXPECT_EQ(exported["num_experts"], 6);
+  EXPECT_FALSE(exported.contains("num_local_experts"));
+}
+
+TEST(HfConfig, AnExpertsWidthMayComeFromEitherFlag) {
+  TransformerConfig model = imported(fixture_config("mixtral"));
+  model.ffn_hidden_size = 24;  // Megatron's way: experts are as wide as an MLP
+  model.moe.moe_ffn_hidden_size.reset();
+  const Family& family = family_for(model);
+  EXPECT_STREQ(family.name, "mixtral");
+  EXPECT_EQ(config_to_hf(family, model, "float32", Json())["intermediate_size"], 24);
+  model.ffn_hidden_size = 96;  // idle
+  model.moe.moe_ffn_hidden_size = 40;
+  EXPECT_EQ(config_to_hf(family_for(model), model, "float32", Json())["intermediate_size"], 40);
+}
+
+TEST(HfConfig, AMixtralWithoutTheKeyHasNoWindow) {
+  Json config = fixture_config("mixtral");
+  config.erase("sliding_window");
+  EXPECT_EQ(imported(config).layer_window(0), std::nullopt);
+}
+
 TEST(HfConfig, YarnsRampMayEndBetweenPairs) {
   Json config = fixture_config("qwen2_yarn");
   EXPECT_TRUE(imported(config).yarn_correction_range_round_to_int);
@@ -127,6 +186,11 @@ TEST(HfConfig, WhatIsNotComputedHereIsNamed) {
        {{"layer_types", {"sliding_attention", "chunked_attention"}}},
        "\"layer_types\" holds \"chunked_attention\""},
       {"gemma3", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention"},
+      {"mixtral", {{"router_jitter_noise", 0.1}}, "\"router_jitter_noise\" is 0.1"},
+      {"mixtral", {{"num_local_experts", nullptr}}, "the number of experts is null"},
+      {"mixtral", {{"num_experts_per_tok", 5}}, "--moe-router-topk 5 is more than"},
+      {"qwen2_moe", {{"use_sliding_window", true}}, "\"use_sliding_window\" is true"},
+      {"qwen3_moe", {{"decoder_sparse_step", 0}}, "\"decoder_sparse_step\" is 0"},
   };
   for (const Case& test : cases) {
     Json config = fixture_config(test.fixture);
@@ -146,8 +210,9 @@ TEST(HfConfig, UnknownArchitecturesAreToldApartFromLackingOnes) {
   EXPECT_THAT(refusal({{"architectures", {"LlamaForCasualLM"}}}),
               AllOf(HasSubstr("architecture \"LlamaForCasualLM\" is not known"),
                     HasSubstr("did you mean LlamaForCausalLM?")));
-  EXPECT_THAT(refusal({{"architectures", {"MixtralForCausalLM"}}}),
-              AllOf(HasSubstr("this build does not have"), HasSubstr("mixtures of experts")));
+  EXPECT_THAT(refusal({{"architectures", {"OlmoeForCausalLM"}}}),
+              AllOf(HasSubstr("this build does not have"),
+                    HasSubstr("norms of q and k over the channels of all heads")));
   EXPECT_THAT(refusal({{"model_type", "deepseek_v3"}}), HasSubstr("latent attention"));
   EXPECT_THAT(refusal(Json::object()), HasSubstr("which model is it?"));
 }
@@ -220,6 +285,14 @@ TEST(HfConfig, TwoWaysOfSayingTheSameDoNotDiffer) {
   EXPECT_EQ(function_differences(a, b), Texts());
   b.rotary_base = 20000;
   EXPECT_EQ(function_differences(a, b), (Texts{"--rotary-base: 10000 and 20000"}));
+
+  a = b = imported(fixture_config("qwen3_moe"));
+  a.moe.moe_layer_freq = FrequencyPattern::of({0, 1, 0, 1});
+  b.moe.moe_aux_loss_coeff = {0.5};
+  b.moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+  EXPECT_EQ(function_differences(a, b), Texts());
+  b.moe.moe_layer_freq = FrequencyPattern::of({0, 1, 1, 1});
+  EXPECT_EQ(function_differences(a, b).size(), 1u);
 }
 
 }  // namespace

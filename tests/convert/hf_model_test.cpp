@@ -60,6 +60,15 @@ TEST(HfModel, EverythingThatTheConfigSaysMovesTheLogits) {
       {"qwen2", [](TransformerConfig& c) { c.rotary_base = 10000; }},
       {"qwen2_yarn", [](TransformerConfig& c) { c.rotary_scaling_factor = 2; }},
       {"qwen3", [](TransformerConfig& c) { c.norm_epsilon = 1e-2; }},
+      {"mixtral",
+       [](TransformerConfig& c) {
+         c.window_size = WindowSize{7, 0};
+       }},
+      {"mixtral", [](TransformerConfig& c) { c.moe.moe_router_topk = 1; }},
+      {"mixtral", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = true; }},
+      {"qwen2_moe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = false; }},
+      {"qwen3_moe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = true; }},
+      {"qwen3_moe_old", [](TransformerConfig& c) { c.moe.moe_router_topk = 2; }},
       {"gemma1", [](TransformerConfig& c) { c.embedding_scale.reset(); }},
       {"gemma2", [](TransformerConfig& c) { c.attn_logit_softcapping = 5; }},
       {"gemma2", [](TransformerConfig& c) { c.final_logit_softcapping.reset(); }},
@@ -146,7 +155,7 @@ TEST(HfModel, ExportIsTheImportBitForBit) {
 
 TEST(HfModel, AnyBoxIsThatPartOfTheTensor) {
   std::mt19937 random(1);
-  for (const char* name : {"gpt2", "llama2"}) {
+  for (const char* name : {"gpt2", "llama2", "qwen2_moe"}) {
     const HfModel hf(hf_fixture(name));
     TensorsInMemory whole(*hf.tensors);
     for (const auto& [tensor, info] : hf.tensors->tensors()) {
@@ -197,6 +206,66 @@ TEST(HfModel, QkvRowsGoGroupByGroup) {
       blocks,
       (std::vector<std::array<int64_t, 4>>{
           {0, 0, 0, 8}, {1, 8, 0, 4}, {2, 12, 0, 4}, {0, 16, 8, 8}, {1, 24, 4, 4}, {2, 28, 4, 4}}));
+}
+
+// Four experts of width 24: each one's gate, then its up projection, then the next expert's.
+TEST(HfModel, ExpertsStandOneAfterTheOther) {
+  const HfModel hf(hf_fixture("mixtral"));
+  const std::vector<TensorPair> pairs = tensor_pairs(*hf.config.family, hf.config.model);
+  const auto fc1 =
+      std::ranges::find(pairs, "decoder.layers.1.mlp.experts.linear_fc1.weight", &TensorPair::ours);
+  const auto fc2 =
+      std::ranges::find(pairs, "decoder.layers.1.mlp.experts.linear_fc2.weight", &TensorPair::ours);
+  ASSERT_NE(fc1, pairs.end());
+  ASSERT_NE(fc2, pairs.end());
+  ASSERT_EQ(fc1->hf.size(), 8u);
+  ASSERT_EQ(fc2->hf.size(), 4u);
+  EXPECT_EQ(fc1->our_shape, (std::vector<int64_t>{192, 16}));
+  EXPECT_EQ(fc1->hf[5].name, "model.layers.1.block_sparse_moe.experts.2.w3.weight");
+  EXPECT_EQ(fc1->hf[5].shape, (std::vector<int64_t>{24, 16}));
+  EXPECT_EQ(fc1->blocks.at(5).our_row, 120);
+  EXPECT_EQ(fc2->hf[3].name, "model.layers.1.block_sparse_moe.experts.3.w2.weight");
+  EXPECT_EQ(fc2->hf[3].shape, (std::vector<int64_t>{16, 24}));
+  EXPECT_EQ(fc2->blocks.at(3).our_row, 48);
+}
+
+TEST(HfModel, ExpertsMayBeInOneTensor) {
+  const TempFolder folder;
+  const HfModel hf(hf_fixture("mixtral_stacked"));
+  const SafetensorsFile file(hf_fixture("mixtral_stacked") / "logits.safetensors");
+  const std::vector<float> theirs = values<float>(file.at("logits"));
+  const std::vector<double> ours = logits_of(
+      hf.config.model, *hf.tensors, values<int64_t>(file.at("tokens")), DType::f32, test_device());
+  const std::vector<double> wide(theirs.begin(), theirs.end());
+  EXPECT_LE(compare_logits(ours, wide, 53).largest, 1e-4);
+
+  export_hf(folder / "out", std::make_shared<TensorsInMemory>(*hf.tensors),
+            {.model = hf.config.model});
+  EXPECT_TRUE(tensors_of(folder / "out")
+                  .tensors()
+                  .contains("model.layers.0.block_sparse_moe.experts.3.w2.weight"));
+  EXPECT_TRUE(differences(*HfModel(folder / "out").tensors, *hf.tensors).empty());
+}
+
+TEST(HfModel, AStackOfExpertsThatIsNoneIsRefused) {
+  const TempFolder folder;
+  TensorsInMemory tensors = tensors_of(hf_fixture("mixtral_stacked"));
+  const std::string name = "model.layers.0.mlp.experts.gate_up_proj";
+  TensorInfo info = tensors.tensors().at(name);
+  info.shape = {info.shape[0] * info.shape[1], info.shape[2]};
+  tensors.set(name, info, tensors.bytes(name));
+  write_folder(folder / "flat", tensors, "mixtral_stacked");
+  EXPECT_THAT(error_of([&] { HfModel model(folder / "flat"); }),
+              HasSubstr(name + " should be one matrix for each expert"));
+}
+
+TEST(HfModel, AMissingExpertIsNamed) {
+  const TempFolder folder;
+  TensorsInMemory tensors = tensors_of(hf_fixture("qwen3_moe"));
+  tensors.erase("model.layers.1.mlp.experts.5.up_proj.weight");
+  write_folder(folder / "bad", tensors, "qwen3_moe");
+  EXPECT_THAT(error_of([&] { HfModel model(folder / "bad"); }),
+              HasSubstr("missing: 1\n    model.layers.1.mlp.experts.5.up_proj.weight"));
 }
 
 TEST(HfModel, TypesAreConvertedOnExportWhenAsked) {

@@ -157,8 +157,8 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   }
 }
 
-const char* const kFamilies[] = {"gpt2",    "llama3", "qwen3",  "gemma2",
-                                 "mistral", "qwen2",  "gemma1", "gemma3"};
+const char* const kFamilies[] = {"gpt2",  "llama3", "qwen3",  "gemma2",  "mistral",
+                                 "qwen2", "gemma1", "gemma3", "mixtral", "qwen2_moe"};
 
 TEST(Oracle, ModelsInDoublePrecisionEqualPyTorchs) {
   for (const char* family : kFamilies) expect_model_matches(family, DType::f64, 1e-10);
@@ -174,7 +174,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
   Optimizer optimizer(*oracle.store, oracle.optim);
   const Mesh mesh;
   const Layout layout;
-  DataParallel data_parallel(*oracle.store, nullptr, {});
+  DataParallel data_parallel(*oracle.store, {}, {});
   ModelStage stage({oracle.model.get()}, {.dtype = dtype}, test_device());
   TrainStep step({stage, *oracle.store, data_parallel, optimizer, mesh, layout}, oracle.optim, 1);
   const auto tokens = values<int64_t>(oracle.file.at("train_tokens"));
@@ -203,7 +203,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
 }
 
 TEST(Oracle, FiftyAdamWStepsFollowPyTorchsCurveTo1e4) {
-  for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2"}) {
+  for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2", "mixtral", "qwen2_moe"}) {
     expect_curve_matches(family, DType::f64, 1e-9);
     expect_curve_matches(family, DType::f32, 1e-4);
   }

@@ -85,7 +85,7 @@ TEST(ResumeChecks, AnotherSeedIsAnErrorUnlessItIsWanted) {
 
 TEST(ResumeChecks, SchedulesThatCountOtherSamplesAreAnError) {
   RunConfig config = tiny_run();
-  config.optim.lr_decay_style = LrDecayStyle::cosine;
+  config.optim.lr_decay_style = "cosine";
   config.optim.lr_warmup_iters = 2;
   Runtime runtime;
   const Session session(config, runtime.device());  // 20 iterations of 6 samples

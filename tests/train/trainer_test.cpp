@@ -428,7 +428,7 @@ double largest_change(const RunConfig& run, int64_t iterations) {
 RunConfig without_decay() {
   RunConfig config = tiny_run();
   config.optim.weight_decay = 0;
-  config.optim.lr_decay_style = LrDecayStyle::constant;
+  config.optim.lr_decay_style = "constant";
   config.optim.lr_decay_iters = 20;
   return config;
 }

@@ -173,9 +173,13 @@ struct MatrixLayout {
   }
 };
 
-inline MatrixLayout matrix_layout(const std::vector<MatrixOption>& options, const Row& row) {
+// `start` is what all layouts have in common.
+using DraftStart = std::function<void(Draft&)>;
+inline MatrixLayout matrix_layout(const std::vector<MatrixOption>& options, const Row& row,
+                                  const DraftStart& start = {}) {
   MatrixLayout layout;
   Draft draft;
+  if (start) start(draft);
   for (size_t i = 0; i < options.size(); ++i) {
     const Setting& setting = options[i].settings[size_t(row[i])];
     layout.settings.push_back(setting.name);
@@ -189,23 +193,23 @@ inline MatrixLayout matrix_layout(const std::vector<MatrixOption>& options, cons
 
 constexpr int kMostMatrixRanks = 16;
 
-inline std::vector<MatrixLayout> make_parity_matrix() {
-  const std::vector<MatrixOption> options = matrix_options();
+inline std::vector<MatrixLayout> make_matrix(const std::vector<MatrixOption>& options,
+                                             const DraftStart& start = {}) {
   std::vector<int> counts;
   for (const MatrixOption& option : options) counts.push_back(int(option.settings.size()));
   const auto allowed = [&](const Row& row) {
-    const MatrixLayout layout = matrix_layout(options, row);
+    const MatrixLayout layout = matrix_layout(options, row, start);
     return layout.world > 1 && layout.world <= kMostMatrixRanks &&
            layout_problems(layout.config.layout(), layout.world).empty();
   };
   std::vector<MatrixLayout> layouts;
   for (const Row& row : pairwise_rows(counts, allowed))
-    layouts.push_back(matrix_layout(options, row));
+    layouts.push_back(matrix_layout(options, row, start));
   return layouts;
 }
 
 inline const std::vector<MatrixLayout>& parity_matrix() {
-  static const std::vector<MatrixLayout> layouts = make_parity_matrix();  // takes a moment
+  static const std::vector<MatrixLayout> layouts = make_matrix(matrix_options());  // takes a moment
   return layouts;
 }
 

@@ -22,9 +22,11 @@ class ReferenceRuns {
     return *sources;
   }
 
-  const LayoutOutcome& of(const MatrixLayout& layout) {
+  // `model` names what the layout's settings make of the model; by default the first setting does.
+  const LayoutOutcome& of(const MatrixLayout& layout, std::string model = "") {
+    if (model.empty()) model = layout.settings.front();
     const RunConfig one = on_one_rank(layout.config, layout.world);
-    auto& outcome = outcomes_[key(layout, one)];
+    auto& outcome = outcomes_[key(model, one)];
     if (!outcome) {
       outcome = std::make_unique<LayoutOutcome>(run_layout(one, sources(one), 1, run_));
     }
@@ -35,10 +37,10 @@ class ReferenceRuns {
 
  private:
   // All that on_one_rank leaves and that layouts of the matrix differ in.
-  static std::string key(const MatrixLayout& layout, const RunConfig& one) {
-    return str_cat(layout.settings.front(), ", ", one.model.num_layers, " layers, ",
-                   *one.train.global_batch_size, " samples by ", one.train.micro_batch_size,
-                   ", dropout ", one.model.hidden_dropout, ", untied ",
+  static std::string key(const std::string& model, const RunConfig& one) {
+    return str_cat(model, ", ", one.model.num_layers, " layers, ", *one.train.global_batch_size,
+                   " samples by ", one.train.micro_batch_size, ", dropout ",
+                   one.model.hidden_dropout, ", untied ",
                    one.model.untie_embeddings_and_output_weights);
   }
 

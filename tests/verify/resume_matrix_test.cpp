@@ -10,7 +10,9 @@
 #include "phalanx/verify/resume.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
+#include "verify/expert_matrix.h"
 #include "verify/matrix_sample.h"
+#include "verify/parity_matrix.h"
 #include "verify/reference_runs.h"
 
 namespace phx {
@@ -104,6 +106,19 @@ TEST(ResumeMatrix, AStopInTheMiddleChangesNoByte) {
   }
   EXPECT_GT(totals[2].skipped, 0) << "the loss scale should have been too large";
   EXPECT_LT(totals[2].skipped, totals[2].iterations / 2) << "and should have come down";
+}
+
+TEST(ResumeMatrix, NorDoesItWithExperts) {
+  const std::vector<Setting> kinds = precisions();
+  const std::vector<MatrixLayout> layouts =
+      all_layouts_wanted() ? expert_matrix() : every_setting_once(expert_matrix());
+  ReferenceRuns references({});
+  std::vector<Totals> totals(kinds.size());
+  for (size_t i = 0; i < layouts.size(); ++i)
+    for (size_t k = 0; k < kinds.size(); ++k)
+      if (all_layouts_wanted() || k == i % kinds.size())
+        expect_exact_resume(layouts[i], kinds[k], references.sources(layouts[i].config), totals[k]);
+  for (const Totals& total : totals) EXPECT_GT(total.proofs, 0);
 }
 
 TEST(ResumeProof, SeesStateThatWasNotTakenOver) {

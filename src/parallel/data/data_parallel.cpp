@@ -4,39 +4,35 @@
 
 namespace phx {
 
-namespace {
-
-FlatRange piece_of(const FlatRange& bucket, int rank, int size) {
-  const int64_t count = bucket.count / size;
-  return {bucket.offset + rank * count, count};
-}
-
-}  // namespace
-
-DataParallel::DataParallel(ParameterStore& store, Communicator* ranks,
+DataParallel::DataParallel(ParameterStore& store, const DataRanks& ranks,
                            const DataParallelOptions& options)
     : store_(store), ranks_(ranks), options_(options) {
   const auto& buckets = store.buckets();
   bucket_of_.resize(store.parameters().size());
   for (size_t i = 0; i < buckets.size(); ++i) {
     for (const size_t parameter : buckets[i].parameters) bucket_of_[parameter] = i;
-    if (sharded()) {
-      PHX_ASSERT(buckets[i].range.count % size() == 0, "a bucket of ", buckets[i].range.count,
-                 " elements for ", size(), " ranks");
-      owned_.push_back(piece_of(buckets[i].range, rank(), size()));
-    }
+    if (sharded()) owned_.push_back(piece_of(buckets[i]));
   }
   if (!sharded()) owned_ = {store.all()};
   gathers_.resize(buckets.size());
   reduced_.resize(buckets.size());
   uses_.resize(store.parameters().size());
-  if (size() == 1) return;
+  if (alone()) return;
   for (size_t i = 0; i < store.parameters().size(); ++i) {
     Parameter& parameter = *store.parameters()[i];
     parameter.on_use_done([this, i](Parameter&) { use_done(i); });
-    if (sharded() && options.overlap_gather)
+    if (sharded(parameter.axes().grid) && options.overlap_gather)
       parameter.before_use([this, bucket = bucket_of_[i]] { wait_for_bucket(bucket); });
   }
+}
+
+FlatRange DataParallel::piece_of(const Bucket& bucket) const {
+  if (!sharded(bucket.grid)) return bucket.range;
+  const Communicator& ranks = *ranks_.of(bucket.grid);
+  PHX_ASSERT(bucket.range.count % ranks.size() == 0, "a bucket of ", bucket.range.count,
+             " elements for ", ranks.size(), " ranks");
+  const int64_t count = bucket.range.count / ranks.size();
+  return {bucket.range.offset + ranks.rank() * count, count};
 }
 
 DataParallel::~DataParallel() {
@@ -96,21 +92,22 @@ void DataParallel::reduce(size_t bucket) {
   reduced_[bucket] = 1;
   const Bucket& it = store_.buckets()[bucket];
   for (const size_t parameter : it.parameters) store_.parameters()[parameter]->finish_step();
+  Communicator* ranks = ranks_.of(it.grid);
+  if (ranks == nullptr) return;
   Runtime& runtime = store_.gradients().runtime();
   const Stream lane = runtime.stream(StreamName::dp);
   lane.wait(runtime.stream(StreamName::compute).record());
   const Tensor all = part(store_.gradients(), it.range);
-  if (sharded()) {
-    const Tensor own = part(store_.gradients(), piece_of(it.range, rank(), size()));
-    ranks_->reduce_scatter(all, own, lane);
+  if (sharded(it.grid)) {
+    ranks->reduce_scatter(all, part(store_.gradients(), piece_of(it)), lane);
   } else {
-    ranks_->all_reduce(all, lane);
+    ranks->all_reduce(all, lane);
   }
 }
 
 void DataParallel::finish_step() {
   store_.finish_step();
-  if (size() == 1) return;
+  if (alone()) return;
   check_uses();
   for (size_t i = 0; i < reduced_.size(); ++i)
     if (reduced_[i] == 0) reduce(i);
@@ -125,9 +122,10 @@ void DataParallel::gather_weights() {
   const Stream lane = runtime.stream(StreamName::dp);
   lane.wait(runtime.stream(StreamName::compute).record());
   const auto gather = [&](size_t bucket) {
-    const FlatRange& range = store_.buckets()[bucket].range;
-    ranks_->all_gather(part(store_.weights(), piece_of(range, rank(), size())),
-                       part(store_.weights(), range), lane);
+    const Bucket& it = store_.buckets()[bucket];
+    if (!sharded(it.grid)) return;
+    ranks_.of(it.grid)->all_gather(part(store_.weights(), piece_of(it)),
+                                   part(store_.weights(), it.range), lane);
     gathers_[bucket] = {.waiting = true, .done = lane.record()};
   };
   // In the order of the next forward: norms and biases, which the first layer needs already, then

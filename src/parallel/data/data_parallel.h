@@ -23,17 +23,26 @@ struct DataParallelOptions {
   bool overlap_gather = false;   // --overlap-param-gather
 };
 
+// Who holds the same weights, by the grid of a parameter; null: one rank.
+struct DataRanks {
+  Communicator* dense = nullptr;
+  Communicator* expert = nullptr;
+  Communicator* of(Grid grid) const { return grid == Grid::dense ? dense : expert; }
+};
+
 class DataParallel {
  public:
-  // ranks null: one rank.
-  DataParallel(ParameterStore& store, Communicator* ranks, const DataParallelOptions& options);
+  DataParallel(ParameterStore& store, const DataRanks& ranks, const DataParallelOptions& options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
-  int rank() const { return ranks_ == nullptr ? 0 : ranks_->rank(); }
-  bool sharded() const { return options_.shard_optimizer && size() > 1; }
+  // Ranks that hold the same parameters of a grid, and this one's place among them.
+  int size(Grid grid) const { return ranks_.of(grid) == nullptr ? 1 : ranks_.of(grid)->size(); }
+  int rank(Grid grid) const { return ranks_.of(grid) == nullptr ? 0 : ranks_.of(grid)->rank(); }
+  // Whether this rank updates a piece only of the parameters on a grid; of any.
+  bool sharded(Grid grid) const { return options_.shard_optimizer && size(grid) > 1; }
+  bool sharded() const { return sharded(Grid::dense) || sharded(Grid::expert); }
 
   // What this rank updates: all of the flat buffers, or its pieces of the buckets.
   const std::vector<FlatRange>& owned() const { return owned_; }
@@ -50,6 +59,8 @@ class DataParallel {
   void wait_for_weights();
 
  private:
+  bool alone() const { return size(Grid::dense) == 1 && size(Grid::expert) == 1; }
+  FlatRange piece_of(const Bucket& bucket) const;  // that this rank updates
   void use_done(size_t parameter);
   void check_uses() const;
   void learn_uses();
@@ -57,7 +68,7 @@ class DataParallel {
   void wait_for_bucket(size_t bucket);
 
   ParameterStore& store_;
-  Communicator* ranks_;
+  DataRanks ranks_;
   DataParallelOptions options_;
   std::vector<FlatRange> owned_;
   std::vector<size_t> bucket_of_;  // per parameter

@@ -36,7 +36,7 @@ struct Rank {
       : group(world.group(everybody(world), "dp")),
         store(model, runtime.device(),
               {.dtype = DType::f64, .bucket_elements = 1, .bucket_parts = world.size()}),
-        data(store, group.get(), options) {}
+        data(store, {.dense = group.get()}, options) {}
 
   static std::vector<int> everybody(const World& world) {
     std::vector<int> all;
@@ -113,7 +113,7 @@ TEST(DataParallel, OneRankSharesWithNobody) {
   Runtime runtime;
   Toy model;
   ParameterStore store(model, runtime.device(), {.dtype = DType::f64});
-  const DataParallel data(store, nullptr, {.shard_optimizer = true, .overlap_reduce = true});
+  const DataParallel data(store, {}, {.shard_optimizer = true, .overlap_reduce = true});
   EXPECT_FALSE(data.sharded());
   EXPECT_EQ(data.owned(), std::vector<FlatRange>{store.all()});
 }

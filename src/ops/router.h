@@ -1,0 +1,55 @@
+// Which experts tokens go to, as a differentiable function of the logits, with the losses that
+// keep experts evenly used.
+#pragma once
+
+#include "phalanx/comm/communicator.h"
+#include "phalanx/kernels/router.h"
+
+namespace phx {
+
+using kernels::RouterOptions;
+using kernels::RouterScores;
+
+// x [t, h], w [e, h] -> [t, e] in acc_dtype: the products are exact enough that layouts and
+// recomputation choose alike.
+Tensor router_logits(const Tensor& x, const Tensor& w);
+
+// Coefficients of the losses, as the user gives them. Each is a mean over the tokens of one
+// micro-batch on all ranks that share it, and enters the run's loss with the micro-batch's share of
+// the tokens that count.
+struct BalanceLosses {
+  double batch = 0;   // Megatron's aux_loss
+  double sample = 0;  // seq_aux_loss
+  double past = 0;    // global_aux_loss, by the shares of tokens in the last step
+  double z = 0;       // z-loss
+  bool any() const { return batch != 0 || sample != 0 || past != 0 || z != 0; }
+};
+
+struct BalanceContext {
+  int64_t samples = 1;             // b: tokens are rows of [s, b]
+  Communicator* tokens = nullptr;  // ranks that share the micro-batch's tokens; null: one
+  Tensor scale = {};               // [1] acc: loss_scale n_k / N; undefined: no gradients
+  Tensor loads = {};               // [e] acc: shares of tokens in the last step, or undefined
+  Tensor costs = {};               // f64 [4]: the losses are added to it; undefined: not wanted
+};
+
+struct Routing {
+  Tensor indices;  // i32 [t, k], the best first
+  Tensor probs;    // [t, k] in acc_dtype
+};
+
+// logits [t, e]; bias [e] or undefined.
+Routing route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
+              const BalanceLosses& losses, const BalanceContext& context);
+// The same with given choices i32 [t, k].
+Routing route_to(const Tensor& logits, const Tensor& indices, const RouterOptions& options);
+
+// Each expert takes `capacity` of the choices of the micro-batch; what it has no room for is
+// dropped: index -1, weight 0. `ranks`: those that share the micro-batch's tokens, in their order.
+struct Capacity {
+  int64_t experts = 0, rows = 0;
+  bool by_weight = true;  // else by position
+};
+Routing within_capacity(const Routing& routing, const Capacity& capacity, Communicator* ranks);
+
+}  // namespace phx

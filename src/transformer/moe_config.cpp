@@ -1,0 +1,161 @@
+#include "phalanx/transformer/moe_config.h"
+
+#include <algorithm>
+
+#include "phalanx/base/error.h"
+#include "phalanx/base/option_rules.h"
+
+namespace phx {
+
+bool MoeConfig::has_experts(int64_t layer) const {
+  if (!any()) return false;
+  if (!moe_layer_freq) return true;
+  return moe_layer_freq->is_list() ? moe_layer_freq->list.at(size_t(layer)) != 0
+                                   : layer % moe_layer_freq->every == 0;
+}
+
+double MoeConfig::coefficient(const std::string& type) const {
+  for (size_t i = 0; i < moe_router_load_balancing_type.size(); ++i)
+    if (moe_router_load_balancing_type[i] == type && i < moe_aux_loss_coeff.size())
+      return moe_aux_loss_coeff[i];
+  return 0;
+}
+
+namespace {
+
+Problem problem(const std::string& name, std::string text, std::string hint) {
+  return {ProblemKind::rule, "--" + name, std::move(text), std::move(hint)};
+}
+
+std::string divisors(int64_t n) {
+  std::string list;
+  for (int64_t i = 1; i <= n; ++i)
+    if (n % i == 0) list += str_cat(list.empty() ? "" : ", ", i);
+  return list;
+}
+
+int64_t integer(const OptionSet& options, const char* name, int64_t otherwise) {
+  return int64_t(options.number(name).value_or(double(otherwise)));
+}
+
+void check_needs_experts(const OptionSet& options, Problems& problems) {
+  if (options.active("num-experts")) return;
+  for (const char* name :
+       {"moe-ffn-hidden-size", "moe-layer-freq", "moe-z-loss-coeff", "moe-router-pre-softmax",
+        "moe-router-topk-scaling-factor", "moe-router-num-groups", "moe-router-group-topk",
+        "moe-router-force-load-balancing", "moe-expert-capacity-factor",
+        "moe-pad-expert-input-to-capacity", "moe-expert-rank-capacity-factor",
+        "moe-shared-expert-intermediate-size", "moe-shared-expert-gate"})
+    if (options.active(name))
+      problems.push_back(problem(
+          name, shown(options, name) + " has no effect without --num-experts: there are no experts",
+          str_cat("add --num-experts, or leave --", name, " out")));
+}
+
+void check_choice(const OptionSet& options, Problems& problems) {
+  if (!options.active("num-experts")) return;
+  const int64_t experts = integer(options, "num-experts", 1);
+  const int64_t topk = integer(options, "moe-router-topk", 2);
+  if (topk > experts)
+    problems.push_back(problem("moe-router-topk",
+                               str_cat("--moe-router-topk ", topk, " is more than --num-experts ",
+                                       experts, ": a token's experts are different ones"),
+                               str_cat("1 to ", experts, " are possible")));
+  const bool sigmoid = options.text("moe-router-score-function") == "sigmoid";
+  const bool before = options.active("moe-router-pre-softmax");
+  if (topk == 1 && !sigmoid && !before)
+    problems.push_back(problem(
+        "moe-router-topk",
+        "--moe-router-topk 1 needs --moe-router-pre-softmax: the softmax over one chosen expert is "
+        "1, whatever the router says, and it would learn nothing",
+        "add --moe-router-pre-softmax"));
+  if (sigmoid && before)
+    problems.push_back(problem("moe-router-pre-softmax",
+                               "--moe-router-pre-softmax has no effect with "
+                               "--moe-router-score-function sigmoid",
+                               "leave one of the two out"));
+}
+
+void check_groups(const OptionSet& options, Problems& problems) {
+  const bool groups_given = options.active("moe-router-num-groups");
+  if (!options.active("num-experts") || !groups_given) return;
+  const int64_t experts = integer(options, "num-experts", 1);
+  const int64_t topk = integer(options, "moe-router-topk", 2);
+  const int64_t groups = integer(options, "moe-router-num-groups", 1);
+  if (experts % groups != 0) {
+    problems.push_back(problem(
+        "moe-router-num-groups",
+        str_cat("--moe-router-num-groups ", groups, " does not divide --num-experts ", experts),
+        str_cat("these do: ", divisors(experts))));
+    return;
+  }
+  if (!options.active("moe-router-group-topk")) {
+    problems.push_back(
+        problem("moe-router-group-topk",
+                "--moe-router-num-groups requires --moe-router-group-topk: it says "
+                "how many of the groups a token may use",
+                str_cat("a divisor of --moe-router-topk ", topk, ": ", divisors(topk))));
+    return;
+  }
+  const int64_t used = integer(options, "moe-router-group-topk", 1);
+  if (used > groups || topk % used != 0 || topk / used > experts / groups)
+    problems.push_back(problem("moe-router-group-topk",
+                               str_cat("--moe-router-group-topk ", used, " groups of ",
+                                       experts / groups, " experts cannot give --moe-router-topk ",
+                                       topk, " experts, as many from each group"),
+                               str_cat("a divisor of ", topk, " up to ", groups,
+                                       " for which the quotient is at most ", experts / groups)));
+}
+
+void check_coefficients(const OptionSet& options, Problems& problems) {
+  const auto count = [&](const char* name) {
+    const std::string text = options.text(name);
+    return 1 + std::ranges::count(text, ' ');
+  };
+  const auto types = count("moe-router-load-balancing-type"), values = count("moe-aux-loss-coeff");
+  if (types == values || !options.active("moe-aux-loss-coeff")) return;
+  problems.push_back(problem(
+      "moe-aux-loss-coeff",
+      str_cat("--moe-aux-loss-coeff has ", values, " values for ", types, " kinds of balancing"),
+      "give one coefficient for each --moe-router-load-balancing-type"));
+}
+
+void check_experts_layers(const OptionSet& options, Problems& problems) {
+  if (!options.active("num-experts")) return;
+  if (options.text("add-bias-linear") == "true")
+    problems.push_back(problem("num-experts",
+                               "--num-experts needs --disable-bias-linear: experts have no biases",
+                               "add --disable-bias-linear"));
+  if (options.active("post-layernorms"))
+    problems.push_back(problem("post-layernorms",
+                               "--post-layernorms and --num-experts exclude each other: no known "
+                               "model has both",
+                               "leave one of the two out"));
+  const std::string freq = options.text("moe-layer-freq");
+  const auto layers = integer(options, "num-layers", 0);
+  if (freq == "none" || layers < 1) return;
+  const FrequencyPattern pattern = FrequencyPattern::parse(freq);
+  if (!pattern.is_list() || int64_t(pattern.list.size()) == layers) return;
+  problems.push_back(problem("moe-layer-freq",
+                             str_cat("--moe-layer-freq ", pattern.text(), " has ",
+                                     pattern.list.size(), " entries, but --num-layers is ", layers),
+                             "a list has one entry a layer"));
+}
+
+}  // namespace
+
+std::vector<Rule> moe_rules() {
+  return {
+      {"--moe flags need --num-experts", check_needs_experts},
+      {"a token's experts are different ones, and the router can learn", check_choice},
+      {"groups of experts divide them, and hold a token's experts evenly", check_groups},
+      {"every kind of balancing has a coefficient", check_coefficients},
+      {"layers with experts", check_experts_layers},
+      requires_option("moe-pad-expert-input-to-capacity", "moe-expert-capacity-factor",
+                      "it says how many tokens an expert takes"),
+      requires_option("moe-shared-expert-gate", "moe-shared-expert-intermediate-size",
+                      "there is no shared expert to gate"),
+  };
+}
+
+}  // namespace phx

@@ -1,0 +1,307 @@
+#include "phalanx/ops/router.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "phalanx/kernels/elementwise.h"
+#include "support/gradients.h"
+
+namespace phx {
+namespace {
+
+using namespace phx::testing;
+
+Tensor values(std::vector<double> v, const Shape& shape) {
+  return from_values(v, shape, DType::f64, test_device());
+}
+
+std::vector<int64_t> ints(const Tensor& x) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < x.numel(); ++i) out.push_back(x.data<int32_t>()[i]);
+  return out;
+}
+
+Routing plain(const Tensor& logits, const RouterOptions& options, const Tensor& bias = {}) {
+  return route(logits, bias, options, {}, {});
+}
+
+TEST(Router, SoftmaxAfterTheChoiceSharesOutOneAmongTheChosen) {
+  const Tensor logits =
+      values({std::log(1.0), std::log(3.0), std::log(2.0), std::log(6.0)}, {1, 4});
+  const Routing routing = plain(logits, {.topk = 2});
+  EXPECT_EQ(ints(routing.indices), (std::vector<int64_t>{3, 1}));
+  EXPECT_NEAR(to_values(routing.probs)[0], 6.0 / 9, 1e-15);
+  EXPECT_NEAR(to_values(routing.probs)[1], 3.0 / 9, 1e-15);
+}
+
+TEST(Router, SoftmaxBeforeTheChoiceKeepsTheSharesOfAll) {
+  const Tensor logits =
+      values({std::log(1.0), std::log(3.0), std::log(2.0), std::log(6.0)}, {1, 4});
+  const Routing routing =
+      plain(logits, {.topk = 2, .scores = RouterScores::softmax_before, .scaling = 2});
+  EXPECT_NEAR(to_values(routing.probs)[0], 2 * 6.0 / 12, 1e-15);
+  EXPECT_NEAR(to_values(routing.probs)[1], 2 * 3.0 / 12, 1e-15);
+}
+
+TEST(Router, ABiasDecidesTheChoiceAndNotTheWeight) {
+  const Tensor logits = values({0, 1, 2}, {1, 3});
+  const Routing routing =
+      plain(logits, {.topk = 1, .scores = RouterScores::sigmoid}, values({5, 0, 0}, {3}));
+  EXPECT_EQ(ints(routing.indices), (std::vector<int64_t>{0}));
+  EXPECT_NEAR(to_values(routing.probs)[0], 0.5, 1e-15);
+}
+
+TEST(Router, EqualScoresGoToTheLowerExpert) {
+  const Routing routing = plain(values({1, 2, 2, 2}, {1, 4}), {.topk = 2});
+  EXPECT_EQ(ints(routing.indices), (std::vector<int64_t>{1, 2}));
+}
+
+TEST(Router, ExpertsOutsideOfTheBestGroupsAreNotChosen) {
+  // Two groups of three. The best expert is in the first, but the best two together are in the
+  // second (by sigmoid: 0.88 + 0.5 against 0.87 + 0.86).
+  const Tensor logits = values({2.0, 0.0, -5, 1.9, 1.8, -5}, {1, 6});
+  const Routing routing =
+      plain(logits, {.topk = 2, .scores = RouterScores::sigmoid, .groups = 2, .group_topk = 1});
+  EXPECT_EQ(ints(routing.indices), (std::vector<int64_t>{3, 4}));
+}
+
+TEST(Router, GradientsMatchFiniteDifferences) {
+  for (const RouterScores scores :
+       {RouterScores::softmax_after, RouterScores::softmax_before, RouterScores::sigmoid})
+    for (const int64_t k : {1, 3}) {
+      expect_gradients_match(
+          [&](std::span<const Tensor> in) {
+            return plain(router_logits(in[0], in[1]), {.topk = k, .scores = scores, .scaling = 1.5})
+                .probs;
+          },
+          {randn({7, 4}, Seed{1}), randn({6, 4}, Seed{2})});  // x [t, h], w [e, h]
+    }
+}
+
+// The four losses of some logits, [4].
+std::vector<double> costs_of(const Tensor& logits, const RouterOptions& options,
+                             const BalanceLosses& losses, const Tensor& loads) {
+  const Tensor costs = zeros({4}, DType::f64, test_device());
+  route(logits, {}, options, losses,
+        {.samples = 2, .scale = values({1}, {1}), .loads = loads, .costs = costs});
+  return to_values(costs);
+}
+
+TEST(Router, LossesOfTheBalanceAreMeansOverTokens) {
+  // Four tokens of two samples, all alike: experts 0 and 1 with logits 0, the others far away.
+  std::vector<double> l;
+  for (int i = 0; i < 4; ++i) l.insert(l.end(), {0.0, 0.0, -1000.0, -1000.0});
+  const RouterOptions options{.topk = 2};
+  const auto costs =
+      costs_of(values(l, {4, 4}), options, {.batch = 1, .sample = 1, .past = 1, .z = 1},
+               values({0.5, 0.25, 0.25, 0}, {4}));
+  EXPECT_NEAR(costs[0], 2.0, 1e-12);  // E / (k T^2) sum n P = 4 / (2 16) (4 2 + 4 2)
+  EXPECT_NEAR(costs[1], 2.0, 1e-12);  // the same in every sample
+  EXPECT_NEAR(costs[2], 4 * (0.5 * 0.5 + 0.25 * 0.5), 1e-12);  // E sum f mean P
+  EXPECT_NEAR(costs[3], std::log(2.0) * std::log(2.0), 1e-12);
+}
+
+TEST(Router, GradientsOfTheLossesMatchFiniteDifferences) {
+  const Tensor loads = values({0.1, 0.2, 0.3, 0.15, 0.25}, {5});
+  const BalanceLosses all{.batch = 0.7, .sample = 0.4, .past = 0.3, .z = 0.2};
+  for (const RouterScores scores : {RouterScores::softmax_after, RouterScores::sigmoid}) {
+    const RouterOptions options{.topk = 2, .scores = scores};
+    const std::vector<double> at = to_values(randn({6, 5}, Seed{3}));
+    const auto total = [&](const std::vector<double>& l) {
+      double sum = 0;
+      for (const double cost : costs_of(values(l, {6, 5}), options, all, loads)) sum += cost;
+      return sum;
+    };
+    // The weights get no gradient: what is left is that of the losses, times the scale.
+    const auto f = [&](std::span<const Tensor> in) {
+      const Routing routing =
+          route(in[0], {}, options, all,
+                {.samples = 2, .scale = values({3}, {1}), .loads = loads, .costs = {}});
+      Tensor nothing = zeros(routing.probs.shape(), DType::f64, test_device());
+      return with_backward(nothing, {routing.probs}, [](const Tensor& dy, GradOut& grad) {
+        kernels::scale(dy, 0.0, grad.add(0));
+      });
+    };
+    const Tensor logits = values(at, {6, 5});
+    const auto slopes = to_values(gradients_of(f, std::span(&logits, 1)).inputs[0]);
+    for (size_t i = 0; i < at.size(); ++i) {
+      auto up = at, down = at;
+      const double step = 1e-5;
+      up[i] += step;
+      down[i] -= step;
+      EXPECT_NEAR(slopes[i], 3 * (total(up) - total(down)) / (2 * step), 1e-8) << i;
+    }
+  }
+}
+
+TEST(Router, AnExpertKeepsTheLargestWeightsOrTheFirstTokens) {
+  Tensor indices = from_ints(std::vector<int64_t>{0, 0, 1, 0}, {4, 1}, DType::i32, test_device());
+  const Routing all{.indices = indices, .probs = values({0.2, 0.9, 0.5, 0.9}, {4, 1})};
+  const Routing best = within_capacity(all, {.experts = 2, .rows = 2}, nullptr);
+  EXPECT_EQ(ints(best.indices), (std::vector<int64_t>{-1, 0, 1, 0}));
+  EXPECT_EQ(to_values(best.probs), (std::vector<double>{0, 0.9, 0.5, 0.9}));
+  const Routing one = within_capacity(all, {.experts = 2, .rows = 1}, nullptr);
+  EXPECT_EQ(ints(one.indices), (std::vector<int64_t>{-1, 0, 1, -1})) << "equal: the earlier token";
+  const Routing first =
+      within_capacity(all, {.experts = 2, .rows = 2, .by_weight = false}, nullptr);
+  EXPECT_EQ(ints(first.indices), (std::vector<int64_t>{0, 0, 1, -1}));
+}
+
+TEST(Router, DroppedChoicesHaveNoGradient) {
+  expect_gradients_match(
+      [&](std::span<const Tensor> in) {
+        return within_capacity(plain(in[0], {.topk = 2}), {.experts = 3, .rows = 3}, nullptr).probs;
+      },
+      {randn({6, 3}, Seed{5})});
+}
+
+TEST(Router, EvenChoicesAreSpreadOverAllExperts) {
+  Tensor indices = zeros({4, 3}, DType::i32, test_device());
+  kernels::route_evenly(/*first_token=*/2, /*experts=*/4, indices);
+  EXPECT_EQ(ints(indices), (std::vector<int64_t>{2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1}));
+}
+
+TEST(Router, AllocatesOnMetaAsOnCpu) {
+  expect_meta_allocates_like_cpu([](Device device) {
+    const Tensor x = randn({6, 4}, Seed{1}, DType::f32, device);
+    const Tensor w = randn({5, 4}, Seed{2}, DType::f32, device);
+    const Routing routing = plain(router_logits(x, w), {.topk = 2});
+    within_capacity(routing, {.experts = 5, .rows = 2}, nullptr);
+  });
+}
+
+TEST(Router, RefusesMoreChoicesThanExperts) {
+  const std::string error = error_of([] { plain(values({1, 2}, {1, 2}), {.topk = 3}); });
+  EXPECT_NE(error.find("not 3 of 2"), std::string::npos) << error;
+}
+
+// Normals rounded to sixteenths: many are equal, and those that are not differ by far more than the
+// devices' exponentials do.
+Tensor coarse(const Shape& shape, uint64_t seed, Device device = test_device()) {
+  std::vector<double> v = to_values(randn(shape, Seed{seed}));
+  for (double& x : v) x = std::round(x * 16) / 16;
+  return from_values(v, shape, DType::f32, device);
+}
+
+// On the host, whatever device it is on.
+Tensor home(const Tensor& x) { return to_device(x, test_device()); }
+
+struct RouterCase {
+  int64_t t, e, k, groups = 0, group_topk = 0;
+};
+
+PHX_CUDA_TEST(Router, CudaChoosesAndWeighsAsCpu) {
+  const Device cuda = cuda_test_runtime().device();
+  for (const RouterCase& c :
+       {RouterCase{77, 5, 1}, RouterCase{77, 5, 5}, RouterCase{77, 33, 8}, RouterCase{131, 64, 8},
+        RouterCase{77, 100, 3}, RouterCase{77, 256, 8}, RouterCase{77, 500, 40},
+        RouterCase{77, 1000, 33}, RouterCase{77, 1024, 64}, RouterCase{77, 256, 8, 8, 4},
+        RouterCase{77, 60, 6, 6, 3}, RouterCase{77, 1024, 8, 64, 2}})
+    for (const RouterScores scores :
+         {RouterScores::softmax_after, RouterScores::softmax_before, RouterScores::sigmoid})
+      for (const bool biased : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << c.k << " of " << c.e << " experts, " << c.groups << " groups, scores "
+                     << int(scores) << (biased ? ", bias" : ""));
+        const RouterOptions options{.topk = c.k,
+                                    .scores = scores,
+                                    .groups = c.groups,
+                                    .group_topk = c.group_topk,
+                                    .scaling = 1.5};
+        const Tensor logits = coarse({c.t, c.e}, 1), bias = biased ? coarse({c.e}, 2) : Tensor();
+        const Routing want = plain(logits, options, bias);
+        const Routing got =
+            plain(to_device(logits, cuda), options, biased ? to_device(bias, cuda) : Tensor());
+        const auto a = ints(home(got.indices)), b = ints(want.indices);
+        for (size_t i = 0; i < a.size(); ++i)
+          ASSERT_EQ(a[i], b[i]) << "token " << i / size_t(c.k) << ", choice " << i % size_t(c.k);
+        expect_close(home(got.probs), want.probs, 2e-6);
+        const Routing again = route_to(to_device(logits, cuda), got.indices, options);
+        expect_close(home(again.probs), want.probs, 2e-6);
+      }
+}
+
+PHX_CUDA_TEST(Router, CudaGradientsAndLossesMatchCpu) {
+  const BalanceLosses all{.batch = 0.7, .sample = 0.4, .past = 0.3, .z = 0.2};
+  for (const RouterCase& c : {RouterCase{78, 5, 1}, RouterCase{78, 64, 8}, RouterCase{78, 100, 3},
+                              RouterCase{6000, 256, 8}, RouterCase{78, 1000, 33}})
+    for (const RouterScores scores :
+         {RouterScores::softmax_after, RouterScores::softmax_before, RouterScores::sigmoid})
+      for (const int64_t samples : {1, 3}) {
+        SCOPED_TRACE(::testing::Message() << c.k << " of " << c.e << " experts, scores "
+                                          << int(scores) << ", samples " << samples);
+        std::vector<double> costs[2];  // on cuda, which comes first, and on cpu
+        size_t run = 0;
+        const auto f = [&](std::span<const Tensor> in) {
+          const Device device = in[0].device();
+          const Tensor scale = from_values(std::vector<double>{3}, {1}, DType::f32, device);
+          const Tensor cost = zeros({4}, DType::f64, device);
+          const Routing routing =
+              route(in[0], {}, {.topk = c.k, .scores = scores, .scaling = 1.5}, all,
+                    {.samples = samples,
+                     .scale = scale,
+                     .loads = coarse({c.e}, 3, device),
+                     .costs = cost});
+          costs[run++] = to_values(cost);
+          return routing.probs;
+        };
+        expect_cuda_matches_cpu(f, {coarse({c.t, c.e}, 1)}, 1e-5);
+        for (size_t i = 0; i < 4; ++i)
+          EXPECT_NEAR(costs[0][i], costs[1][i], 1e-5 * std::abs(costs[1][i])) << "loss " << i;
+      }
+}
+
+PHX_CUDA_TEST(Router, CudaSumsOfTheBalanceAreTheSameEveryTime) {
+  const Tensor logits = randn({5000, 60}, Seed{1}, DType::f32, cuda_test_runtime().device());
+  std::vector<double> first;
+  for (int i = 0; i < 5; ++i) {
+    Tensor sums = zeros({kernels::balance_size(2, 60)}, DType::f32, logits.device());
+    kernels::route_balance(logits, {.topk = 4}, 2, sums);
+    if (i == 0) first = to_values(sums);
+    EXPECT_EQ(to_values(sums), first);
+  }
+}
+
+PHX_CUDA_TEST(Router, CudaKeepsWithinCapacityAsCpu) {
+  const Device cuda = cuda_test_runtime().device();
+  for (const int64_t t : {3, 1000})
+    for (const int64_t rows : {1, 37, 100000})
+      for (const bool by_weight : {true, false}) {
+        SCOPED_TRACE(::testing::Message()
+                     << t << " tokens, capacity " << rows << (by_weight ? ", by weight" : ""));
+        const int64_t experts = 13;
+        std::vector<int64_t> chosen;
+        for (const double x : to_values(rand_ints({t, 5}, experts + 1, Seed{1})))
+          chosen.push_back(int64_t(x) - 1);  // some are dropped already
+        const Tensor indices = from_ints(chosen, {t, 5}, DType::i32, test_device());
+        const Tensor probs = coarse({t, 5}, 2);  // negative ones, zeros and equal ones, too
+        Tensor want = zeros({t, 5}, DType::u8, test_device()), got = zeros({t, 5}, DType::u8, cuda);
+        kernels::keep_within_capacity(indices, probs, experts, rows, by_weight, want);
+        const Tensor cuda_indices = to_device(indices, cuda), cuda_probs = to_device(probs, cuda);
+        kernels::keep_within_capacity(cuda_indices, cuda_probs, experts, rows, by_weight, got);
+        std::vector<uint8_t> a(size_t(want.numel())), b(size_t(want.numel()));
+        copy_to_host(got, a.data());
+        copy_to_host(want, b.data());
+        EXPECT_EQ(a, b);
+
+        const Capacity capacity{.experts = experts, .rows = rows, .by_weight = by_weight};
+        const Routing dropped =
+            within_capacity({.indices = cuda_indices, .probs = cuda_probs}, capacity, nullptr);
+        const Routing same =
+            within_capacity({.indices = indices, .probs = probs}, capacity, nullptr);
+        EXPECT_EQ(ints(home(dropped.indices)), ints(same.indices));
+        EXPECT_EQ(to_values(dropped.probs), to_values(same.probs));
+      }
+}
+
+PHX_CUDA_TEST(Router, CudaSpreadsEvenChoicesAsCpu) {
+  Tensor got = zeros({1000, 3}, DType::i32, cuda_test_runtime().device());
+  Tensor want = zeros({1000, 3}, DType::i32, test_device());
+  kernels::route_evenly(/*first_token=*/7, /*experts=*/11, got);
+  kernels::route_evenly(/*first_token=*/7, /*experts=*/11, want);
+  EXPECT_EQ(ints(home(got)), ints(want));
+}
+
+}  // namespace
+}  // namespace phx

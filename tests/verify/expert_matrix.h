@@ -1,0 +1,133 @@
+// Layouts of models with experts: the same method as in parity_matrix.h with options of their own.
+#pragma once
+
+#include <vector>
+
+#include "verify/parity_matrix.h"
+
+namespace phx::testing {
+
+inline void expert_model(RunConfig& config) {
+  llama_like(config);
+  config.model.hidden_size = 16;
+  config.model.num_attention_heads = 4;
+  config.model.ffn_hidden_size = 24;
+  config.model.moe.num_experts = 8;
+  config.model.moe.moe_ffn_hidden_size = 16;
+  config.model.init_method_std = 0.3;  // routers that tell experts apart
+}
+
+inline Setting experts(const char* name, int64_t ep, std::optional<int64_t> etp = {}) {
+  return {name, [=](Draft& draft) {
+            draft.parallel.expert_model_parallel_size = ep;
+            draft.parallel.expert_tensor_parallel_size = etp;
+          }};
+}
+
+inline std::vector<MatrixOption> expert_matrix_options() {
+  using Ranks = ParallelConfig;
+  const auto zero_bubble = [](Ranks& r) { r.pipeline_schedule = "zb-h1"; };
+  const auto chunks = [](Ranks& r) { r.num_virtual_stages_per_pipeline_rank = 2; };
+  const auto with = [](const char* name, void (*apply)(MoeConfig&)) {
+    return Setting{name, [apply](Draft& draft) { apply(draft.model.moe); }};
+  };
+  const auto nothing = [](Draft&) {};
+  return {
+      {"router",
+       {with("top 2", [](MoeConfig&) {}),
+        with("top 3 before",
+             [](MoeConfig& m) {
+               m.moe_router_topk = 3;
+               m.moe_router_pre_softmax = true;
+             }),
+        with("sigmoid, groups",
+             [](MoeConfig& m) {
+               m.moe_router_topk = 4;
+               m.moe_router_score_function = RouterScoreFunction::sigmoid;
+               m.moe_router_num_groups = 4;
+               m.moe_router_group_topk = 2;
+               m.moe_router_topk_scaling_factor = 2.5;
+             }),
+        with("top 1 before",
+             [](MoeConfig& m) {
+               m.moe_router_topk = 1;
+               m.moe_router_pre_softmax = true;
+             })}},
+      {"losses",
+       {with("aux", [](MoeConfig& m) { m.moe_aux_loss_coeff = {0.3}; }),
+        with("seq aux, z",
+             [](MoeConfig& m) {
+               m.moe_router_load_balancing_type = {"seq_aux_loss"};
+               m.moe_aux_loss_coeff = {0.3};
+               m.moe_z_loss_coeff = 0.1;
+             }),
+        with("aux, seq aux",
+             [](MoeConfig& m) {
+               m.moe_router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
+               m.moe_aux_loss_coeff = {0.2, 0.1};
+             }),
+        with("none", [](MoeConfig& m) { m.moe_router_load_balancing_type = {"none"}; })}},
+      {"tokens",
+       {with("dropless", [](MoeConfig&) {}),
+        with("capacity 1", [](MoeConfig& m) { m.moe_expert_capacity_factor = 1.0; }),
+        with("capacity 0.7 by position",
+             [](MoeConfig& m) {
+               m.moe_expert_capacity_factor = 0.7;
+               m.moe_token_drop_policy = TokenDropPolicy::position;
+               m.moe_pad_expert_input_to_capacity = true;
+             })}},
+      {"layers",
+       {with("all", [](MoeConfig&) {}),
+        with("every 2nd", [](MoeConfig& m) { m.moe_layer_freq = FrequencyPattern::every_nth(2); }),
+        with("shared", [](MoeConfig& m) { m.moe_shared_expert_intermediate_size = 12; }),
+        with("shared, gate",
+             [](MoeConfig& m) {
+               m.moe_shared_expert_intermediate_size = 12;
+               m.moe_shared_expert_gate = true;
+             })}},
+      {"experts",
+       {experts("EP1 ETP1", 1, 1), experts("EP2", 2), experts("EP2 ETP1", 2, 1),
+        experts("EP4 ETP1", 4, 1), experts("EP8 ETP1", 8, 1), experts("EP2 ETP2", 2, 2),
+        experts("EP1 ETP4", 1, 4)}},
+      {"dispatcher",
+       {with("all-gather", [](MoeConfig&) {}),
+        with("all-to-all",
+             [](MoeConfig& m) { m.moe_token_dispatcher_type = TokenDispatcherType::alltoall; }),
+        with("all-to-all, less room",
+             [](MoeConfig& m) {
+               m.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+               m.moe_expert_rank_capacity_factor = 6.0;
+             })}},
+      {"tensor", {tensor("TP1", 1), tensor("TP2 SP", 2, true), tensor("TP4 SP", 4, true)}},
+      {"pipeline",
+       {pipeline("PP1", 1, 2), pipeline("PP2", 2, 4), pipeline("PP2 zb-h1", 2, 4, zero_bubble),
+        pipeline("PP2 VPP2", 2, 4, chunks)}},
+      {"data",
+       {data("DP1", 1), data("DP2", 2), data("DP2 overlap", 2, {.overlap_reduce = true}),
+        data("DP2 ZeRO-1 overlap both", 2,
+             {.zero = true, .overlap_reduce = true, .overlap_gather = true}),
+        data("DP4 ZeRO-1", 4, {.zero = true}), data("DP4", 4)}},
+      {"batch", {batch("2 x 1", 1, 2), batch("4 x 2", 2, 4), batch("1 x 2", 2, 1)}},
+      {"recompute",
+       {{"none", nothing},
+        full_recompute("uniform 1", RecomputeMethod::uniform, 1),
+        selective_recompute("moe", {"moe"}),
+        selective_recompute("moe_act shared_experts", {"moe_act", "shared_experts"}),
+        selective_recompute("layernorm", {"layernorm"})}},
+  };
+}
+
+// What of a layout the reference on one rank has, too.
+inline std::string expert_reference(const MatrixLayout& layout) {
+  std::string key;
+  for (size_t i = 0; i < 4; ++i) key += layout.settings[i] + ", ";
+  return key;
+}
+
+inline const std::vector<MatrixLayout>& expert_matrix() {
+  static const std::vector<MatrixLayout> layouts =
+      make_matrix(expert_matrix_options(), [](Draft& draft) { expert_model(draft); });
+  return layouts;
+}
+
+}  // namespace phx::testing
