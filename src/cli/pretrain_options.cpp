@@ -12,6 +12,8 @@
 #include "phalanx/train/layout.h"
 #include "phalanx/train/load_session.h"
 #include "phalanx/train/older_checkpoints.h"
+#include "phalanx/train/train_fields.h"
+#include "phalanx/transformer/transformer_fields.h"
 
 namespace phx {
 namespace {
@@ -266,7 +268,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
   const int64_t ranks = world.value_or(
-      result.options.parallel.local_ranks.value_or(model_ranks(result.options.parallel)));
+      result.options.parallel.local_ranks.value_or(fewest_ranks(result.options.parallel)));
   result.world = ranks;
   if (world && ranks_from == RanksFrom::launcher && result.options.parallel.local_ranks)
     add(result.report.problems, "local-ranks",

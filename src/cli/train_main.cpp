@@ -220,7 +220,7 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
     return exit_code(run_as_process(options, config, *launch, device, *terminal, waits));
   }
   const Sources sources(config);
-  const int64_t wanted = options.parallel.local_ranks.value_or(model_ranks(options.parallel));
+  const int64_t wanted = options.parallel.local_ranks.value_or(fewest_ranks(options.parallel));
   const int world = int(std::min<int64_t>(wanted, INT_MAX));
   if (world > 1)
     return exit_code(run_as_threads(options, config, sources, world, device, *terminal, waits));

@@ -60,7 +60,7 @@ ParseResult parse(const std::vector<std::string>& args, std::optional<int64_t> w
   if (world_size) return parse_run(args, world_size, catalogue);
   const ParseResult given = parse_run(args, std::nullopt, catalogue);
   if (given.options.parallel.local_ranks) return given;
-  ParseResult two = parse_run(args, 2 * model_ranks(given.options.parallel), catalogue);
+  ParseResult two = parse_run(args, 2 * fewest_ranks(given.options.parallel), catalogue);
   return two.report.ok() || !given.report.ok() ? two : given;
 }
 

@@ -1,6 +1,7 @@
 #include "phalanx/train/layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "phalanx/base/error.h"
@@ -256,6 +257,12 @@ class Checker {
 
 int64_t expert_tensor_ranks(const ParallelConfig& parallel) {
   return parallel.expert_tensor_parallel_size.value_or(parallel.tensor_model_parallel_size);
+}
+
+int64_t fewest_ranks(const ParallelConfig& parallel) {
+  const int64_t pp = parallel.pipeline_model_parallel_size;
+  return pp * std::lcm(model_ranks(parallel) / pp,
+                       parallel.expert_model_parallel_size * expert_tensor_ranks(parallel));
 }
 
 int64_t model_ranks(const ParallelConfig& parallel) {

@@ -23,6 +23,9 @@ struct LayoutConfig {
 
 // Ranks that share an expert's matrices: ETP.
 int64_t expert_tensor_ranks(const ParallelConfig& parallel);
+// The fewest ranks on which a layout can run: one copy of the model, or several if its experts are
+// shared by more ranks than that.
+int64_t fewest_ranks(const ParallelConfig& parallel);
 // Ranks of one copy of the model: TP x PP x CP.
 int64_t model_ranks(const ParallelConfig& parallel);
 int64_t data_parallel_size(const ParallelConfig& parallel, int64_t world);

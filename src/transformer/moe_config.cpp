@@ -69,11 +69,6 @@ void check_choice(const OptionSet& options, Problems& problems) {
         "--moe-router-topk 1 needs --moe-router-pre-softmax: the softmax over one chosen expert is "
         "1, whatever the router says, and it would learn nothing",
         "add --moe-router-pre-softmax"));
-  if (sigmoid && before)
-    problems.push_back(problem("moe-router-pre-softmax",
-                               "--moe-router-pre-softmax has no effect with "
-                               "--moe-router-score-function sigmoid",
-                               "leave one of the two out"));
 }
 
 void check_groups(const OptionSet& options, Problems& problems) {
@@ -98,6 +93,7 @@ void check_groups(const OptionSet& options, Problems& problems) {
     return;
   }
   const int64_t used = integer(options, "moe-router-group-topk", 1);
+  if (used == groups) return;  // all of them: no limit
   if (used > groups || topk % used != 0 || topk / used > experts / groups)
     problems.push_back(problem("moe-router-group-topk",
                                str_cat("--moe-router-group-topk ", used, " groups of ",
@@ -142,6 +138,19 @@ void check_experts_layers(const OptionSet& options, Problems& problems) {
                              "a list has one entry a layer"));
 }
 
+// With all-gather nobody on the host knows how many rows there are, so that too many could not be
+// told.
+void check_room(const OptionSet& options, Problems& problems) {
+  if (!options.active("moe-expert-rank-capacity-factor") ||
+      options.text("moe-token-dispatcher-type") == "alltoall")
+    return;
+  problems.push_back(problem("moe-expert-rank-capacity-factor",
+                             "--moe-expert-rank-capacity-factor needs --moe-token-dispatcher-type "
+                             "alltoall, which counts rows before they are sent",
+                             "add --moe-token-dispatcher-type alltoall, or leave it out: there is "
+                             "room for the worst case then"));
+}
+
 }  // namespace
 
 std::vector<Rule> moe_rules() {
@@ -151,6 +160,7 @@ std::vector<Rule> moe_rules() {
       {"groups of experts divide them, and hold a token's experts evenly", check_groups},
       {"every kind of balancing has a coefficient", check_coefficients},
       {"layers with experts", check_experts_layers},
+      {"--moe-expert-rank-capacity-factor needs the all-to-all dispatcher", check_room},
       requires_option("moe-pad-expert-input-to-capacity", "moe-expert-capacity-factor",
                       "it says how many tokens an expert takes"),
       requires_option("moe-shared-expert-gate", "moe-shared-expert-intermediate-size",

@@ -123,22 +123,20 @@ TEST(Recipes, Llama3OfRocmIsRefusedForANegativeCount) {
   EXPECT_EQ(report.problems.size(), 1u);
 }
 
-TEST(Recipes, MixtralIsRefusedForItsExperts) {
-  EXPECT_EQ(refused(parse("mixtral_8x7b").report),
-            (Flags{"--num-experts", "--moe-router-topk", "--moe-router-load-balancing-type",
-                   "--moe-aux-loss-coeff", "--moe-grouped-gemm", "--moe-token-dispatcher-type",
-                   "--expert-model-parallel-size"}));
+TEST(Recipes, MixtralIsTakenWithItsExperts) {
+  const ParseResult mixtral = parse("mixtral_8x7b");
+  EXPECT_EQ(refused(mixtral.report), Flags{});
+  EXPECT_EQ(mixtral.options.model.moe.num_experts, 8);
+  EXPECT_EQ(mixtral.options.parallel.expert_model_parallel_size, 8);
 }
 
-TEST(Recipes, DeepSeekIsRefusedForExpertsLatentAttentionFp8AndOffloading) {
+TEST(Recipes, DeepSeekIsRefusedForExpertBiasLatentAttentionFp8AndOffloading) {
   Flags flags = refused(parse("deepseek_proxy").report);
-  EXPECT_EQ(std::erase_if(flags, [](const std::string& f) { return f.starts_with("--moe-"); }),
-            17u);
-  EXPECT_EQ(flags,
-            (Flags{"--num-experts", "--expert-model-parallel-size", "--multi-latent-attention",
-                   "--q-lora-rank", "--kv-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim",
-                   "--v-head-dim", "--fp8-format", "--fp8-recipe", "--recompute-modules",
-                   "--fine-grained-activation-offloading", "--offload-modules"}));
+  EXPECT_EQ(std::erase_if(flags, [](const std::string& f) { return f.starts_with("--moe-"); }), 2u);
+  EXPECT_EQ(flags, (Flags{"--multi-latent-attention", "--q-lora-rank", "--kv-lora-rank",
+                          "--qk-head-dim", "--qk-pos-emb-head-dim", "--v-head-dim", "--fp8-format",
+                          "--fp8-recipe", "--recompute-modules",
+                          "--fine-grained-activation-offloading", "--offload-modules"}));
 }
 
 TEST(Recipes, ValuesArriveInTheConfigs) {

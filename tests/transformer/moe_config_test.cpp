@@ -61,6 +61,8 @@ TEST(MoeConfig, WrongSettingsAreRefusedWithWhatWorks) {
               HasSubstr("cannot give --moe-router-topk 3"));
   EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-layer-freq", "[1,0]"}),
               HasSubstr("has 2 entries, but --num-layers is 4"));
+  EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-expert-rank-capacity-factor", "2"}),
+              HasSubstr("add --moe-token-dispatcher-type alltoall"));
   EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-shared-expert-gate"}),
               HasSubstr("there is no shared expert to gate"));
   EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-aux-loss-coeff", "1e-2", "1e-3"}),
