@@ -55,7 +55,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
        .hint = "use --tensor-model-parallel-size",
        .values = "model-parallel-size"},
       {.kind = kRefused,
-       .reason = "overlapping expert traffic needs experts, which are not in this build yet",
+       .reason = "overlap of expert traffic and compute is not in this build yet",
        .hint = "leave it out",
        .switches =
            "high-priority-a2a-comm-stream overlap-moe-expert-parallel-comm delay-wgrad-compute "

@@ -52,16 +52,18 @@ struct ParallelConfig {
 
 template <class Field>
 void ParallelConfig::each(Field&& field) {
+  // Products of several of them stay within 64 bits.
+  const InRange ranks{1, 1 << 12};
   field("tensor-model-parallel-size", tensor_model_parallel_size,
-        "ranks that share every matrix (TP)", Positive{});
+        "ranks that share every matrix (TP)", ranks);
   field("pipeline-model-parallel-size", pipeline_model_parallel_size,
-        "ranks that share the layers (PP)", Positive{});
+        "ranks that share the layers (PP)", ranks);
   field("context-parallel-size", context_parallel_size, "ranks that share every sequence (CP)",
-        Positive{});
+        ranks);
   field("expert-model-parallel-size", expert_model_parallel_size,
-        "ranks that share the experts (EP)", Positive{});
+        "ranks that share the experts (EP)", ranks);
   field("expert-tensor-parallel-size", expert_tensor_parallel_size,
-        "ranks that share every expert's matrices", Positive{}, DefaultIs{"TP"});
+        "ranks that share every expert's matrices", ranks, DefaultIs{"TP"});
   field("sequence-parallel", sequence_parallel,
         "cut norms and dropout over the tensor-parallel ranks; needs TP 2 or more");
   field("use-tp-pp-dp-mapping", use_tp_pp_dp_mapping,

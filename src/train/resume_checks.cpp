@@ -17,11 +17,16 @@ namespace {
 
 // Fields of the model that may differ between two runs of the same weights: they change what is
 // trained on, or how, but not which function the weights are.
-const std::set<std::string> kMayDiffer = {"seq_length", "max_position_embeddings",
-                                          "attention_dropout", "hidden_dropout", "init_method_std",
-                                          "embedding_init_method_std",
-                                          // Padding depends on the ranks, and is not saved.
-                                          "padded_vocab_size", "make_vocab_size_divisible_by"};
+const std::set<std::string> kMayDiffer = {
+    "seq_length", "max_position_embeddings", "attention_dropout", "hidden_dropout",
+    "init_method_std", "embedding_init_method_std",
+    // Padding depends on the ranks, and is not saved.
+    "padded_vocab_size", "make_vocab_size_divisible_by",
+    // How experts are reached, kept evenly used, and limited.
+    "moe_token_dispatcher_type", "moe_expert_rank_capacity_factor",
+    "moe_pad_expert_input_to_capacity", "moe_router_load_balancing_type", "moe_aux_loss_coeff",
+    "moe_z_loss_coeff", "moe_expert_capacity_factor", "moe_token_drop_policy",
+    "moe_router_force_load_balancing"};
 
 std::string text_of(const nlohmann::json& value) {
   return value.is_null() ? "unset" : json_text(value);

@@ -107,7 +107,9 @@ Tensor SelfAttention::add_to(const Tensor& residual, const Tensor& x,
 
 AttentionOptions SelfAttention::options(const ForwardContext& context) const {
   const auto window = config_.layer_window(layer_);
-  return {.causal = true,
+  PHX_CHECK(context.causal || !window, "a window of attention looks back only: layer ", layer_,
+            " has one, but tokens are to see those behind them");
+  return {.causal = context.causal,
           .scale = config_.softmax_scale(),
           .window_left = window ? int(window->left) : -1,
           .softcap = config_.attn_logit_softcapping.value_or(0.0),
