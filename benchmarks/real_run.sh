@@ -16,7 +16,7 @@ work=${WORK:-out/real_run}
 program=${PHX_PROGRAM:-build/cuda/phalanx}
 seed=1234
 case $model in
-  gpt2) layers=12 hidden=768 heads=12 ffn=3072 vocab=50304 seq=1024 micro=64 batch=512 iters=${ITERS:-420} warmup=40
+  gpt2) layers=12 hidden=768 heads=12 ffn=3072 vocab=50304 seq=1024 micro=64 batch=512 iters=${ITERS:-420} warmup=120
         eval_interval=20 eval_iters=2 save_interval=100 lr=6e-4 min_lr=6e-5 tokenizer_size=50257 ;;
   tiny) layers=2 hidden=64 heads=4 ffn=256 vocab=2048 seq=64 micro=4 batch=8 iters=${ITERS:-60} warmup=6
         eval_interval=10 eval_iters=2 save_interval=20 lr=3e-3 min_lr=3e-4 tokenizer_size=2000 ;;

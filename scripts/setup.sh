@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 packages=(g++ cmake ninja-build ccache mold git ca-certificates python3
           libopenblas-dev libdnnl-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libyaml-cpp-dev
           libpcre2-dev libsimdjson-dev libutf8proc-dev libsentencepiece-dev libxxhash-dev libzstd-dev
-          zlib1g-dev libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin)
+          zlib1g-dev libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin iproute2)
 if [ "${1:-}" = --gates ]; then packages+=(clang-format-14 python3); fi
 cudnn_frontend=1.32.0
 
