@@ -10,6 +10,7 @@
 
 #include "phalanx/core/op_trace.h"
 #include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/expert_rows.h"
 #include "phalanx/kernels/matmul.h"
 #include "phalanx/kernels/random_fill.h"
 
@@ -23,6 +24,7 @@ struct StepFloor {
 
 struct FloorShape {
   int64_t layers, hidden, heads, groups, head_dim, ffn, vocab, seq, micro_batch;
+  int64_t experts = 0, topk = 0;  // ffn is then the width of one expert
 };
 
 class FloorMeter {
@@ -36,7 +38,7 @@ class FloorMeter {
     double flops = 0;
     for (const OpRecord& op : records) {
       if (op.kind == OpKind::phase) continue;
-      if (op.name == "matmul")
+      if (op.name == "matmul" || op.name.starts_with("grouped_"))
         flops += double(op.cost.flops) / steps;
       else if (!op.name.starts_with("attention"))
         floor.memory_ms += double(op.cost.bytes) / steps / (floor.copy_tb * 1e9);
@@ -89,6 +91,44 @@ class FloorMeter {
     int64_t times;
   };
 
+  // The grouped products of a layer whose rows are spread evenly over the experts.
+  struct Experts {
+    Tensor offsets;                     // [e + 1]
+    Tensor x, hidden, active, y;        // [r, h], [r, 2f], [r, f], [r, h]
+    Tensor fc1, fc2, d_fc1, d_fc2;      // [e, 2f, h], [e, h, f]
+    Tensor dy, d_active, d_hidden, dx;  // as y, active, hidden, x
+
+    void multiply() const {
+      kernels::grouped_matmul(x, fc1, offsets, false, {hidden});
+      kernels::grouped_matmul(active, fc2, offsets, false, {y});
+      kernels::grouped_matmul(dy, fc2, offsets, true, {d_active});
+      kernels::grouped_weight_product(dy, active, offsets, {d_fc2});
+      kernels::grouped_matmul(d_hidden, fc1, offsets, true, {dx});
+      kernels::grouped_weight_product(d_hidden, x, offsets, {d_fc1});
+    }
+  };
+
+  Experts make_experts() {
+    const int64_t e = of_.experts, r = of_.seq * of_.micro_batch * of_.topk, h = of_.hidden,
+                  f = of_.ffn;
+    std::vector<int64_t> offsets;
+    for (int64_t i = 0; i <= e; ++i) offsets.push_back(r * i / e);
+    const DType bf16 = DType::bf16, f32 = DType::f32;
+    return {.offsets = from_ints(offsets, {e + 1}, DType::i32, runtime_.device()),
+            .x = random({r, h}, bf16),
+            .hidden = random({r, 2 * f}, bf16),
+            .active = random({r, f}, bf16),
+            .y = random({r, h}, bf16),
+            .fc1 = random({e, 2 * f, h}, bf16),
+            .fc2 = random({e, h, f}, bf16),
+            .d_fc1 = random({e, 2 * f, h}, f32),
+            .d_fc2 = random({e, h, f}, f32),
+            .dy = random({r, h}, bf16),
+            .d_active = random({r, f}, bf16),
+            .d_hidden = random({r, 2 * f}, bf16),
+            .dx = random({r, h}, bf16)};
+  }
+
   // All products of a step, one after the other, until the time is over.
   double gemms() {
     const int64_t t = of_.seq * of_.micro_batch, q = of_.heads * of_.head_dim;
@@ -107,11 +147,13 @@ class FloorMeter {
     const std::vector<Product> products = {
         product(t, of_.hidden, q + 2 * of_.groups * of_.head_dim, of_.layers),
         product(t, q, of_.hidden, of_.layers),
-        product(t, of_.hidden, 2 * of_.ffn, of_.layers),
-        product(t, of_.ffn, of_.hidden, of_.layers),
+        product(t, of_.hidden, 2 * of_.ffn, of_.experts > 0 ? 0 : of_.layers),
+        product(t, of_.ffn, of_.hidden, of_.experts > 0 ? 0 : of_.layers),
         product(chunk, of_.hidden, of_.vocab, t / chunk),
         product(std::max<int64_t>(t % chunk, 64), of_.hidden, of_.vocab, t % chunk > 0 ? 1 : 0)};
+    const Experts experts = of_.experts > 0 ? make_experts() : Experts{};
     return sustained_ms([&] {
+      for (int64_t i = 0; i < (of_.experts > 0 ? of_.layers : 0); ++i) experts.multiply();
       for (const Product& p : products) {
         for (int64_t i = 0; i < p.times; ++i) {
           kernels::matmul(p.x, p.w, {.transpose_b = true}, {p.y});

@@ -1,13 +1,15 @@
 // Training steps on one GPU at the shapes that matter: tokens/s, MFU, peak memory, in bf16 with
 // AdamW, gradient clipping and random tokens. MFU = (6 x matmul weights + 6 x layers x seq x heads
-// x head size) x tokens/s / 989.5e12.
+// x head size) x tokens/s / 989.5e12; of experts the weights count that a token goes through.
 //
 //   bench_gpu_train [case...] [--steps N] [--deterministic-mode] [--attention-dropout P] [--ops]
 //                   [--gemm-table FILE|none] [--tune FILE] [--floor]
 //
-// Cases: gpt2s llama1b llama8b_8L. --ops: a table of the step's kernels, from three more steps.
+// Cases: gpt2s llama1b llama8b_8L qwen3moe_6L. --ops: a table of the step's kernels, from three
+// more steps.
 // --tune: writes a table of the fastest algorithms for the products of the cases. --floor: what the
 // step could take (gpu_floor.h). The last line of a case is JSON, for benchmarks/h200.sh.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -33,12 +35,15 @@ struct Case {
   const char* name;
   int64_t layers, hidden, heads, groups, head_dim, ffn, vocab, seq, micro_batch;
   bool tied;
+  int64_t experts = 0, topk = 0;  // ffn is then the width of one expert
 };
 
 constexpr Case kCases[] = {
     {"gpt2s", 12, 768, 12, 12, 64, 3072, 50304, 1024, 64, true},
     {"llama1b", 16, 2048, 32, 8, 64, 8192, 128256, 4096, 4, true},
     {"llama8b_8L", 8, 4096, 32, 8, 128, 14336, 128256, 8192, 2, false},
+    // Six of the 48 layers of Qwen3-30B-A3B.
+    {"qwen3moe_6L", 6, 2048, 32, 4, 128, 768, 151936, 4096, 4, false, 128, 8},
 };
 
 RunConfig config_of(const Case& of) {
@@ -60,6 +65,13 @@ RunConfig config_of(const Case& of) {
   model.swiglu = true;
   model.add_bias_linear = false;
   model.attention_dropout = model.hidden_dropout = 0;
+  if (of.experts > 0) {
+    model.qk_layernorm = true;
+    model.moe.num_experts = of.experts;
+    model.moe.moe_router_topk = of.topk;
+    model.moe.moe_ffn_hidden_size = of.ffn;
+    model.moe.moe_aux_loss_coeff = {1e-3};
+  }
   config.train.micro_batch_size = of.micro_batch;
   config.train.bf16 = true;
   config.train.train_iters = 1000;
@@ -71,8 +83,9 @@ RunConfig config_of(const Case& of) {
 double mfu(const Case& of, double tokens_per_second) {
   const double attention = double(of.hidden) * (of.heads + 2 * of.groups) * of.head_dim +
                            double(of.heads) * of.head_dim * of.hidden;
-  const double weights =
-      of.layers * (attention + 3.0 * of.hidden * of.ffn) + double(of.vocab) * of.hidden;
+  const double mlp = 3.0 * of.hidden * of.ffn * double(std::max<int64_t>(of.topk, 1)) +
+                     double(of.hidden) * of.experts;  // with the router
+  const double weights = of.layers * (attention + mlp) + double(of.vocab) * of.hidden;
   const double per_token = 6 * weights + 6.0 * of.layers * of.seq * of.heads * of.head_dim;
   return per_token * tokens_per_second / 989.5e12;
 }
@@ -152,8 +165,8 @@ void run(const Case& of, const Settings& settings) {
         std::printf("%s\n", op_table(records, kTraced, traced * 1e3, /*lines=*/1000).c_str());
     }
     if (settings.floor) {
-      const FloorShape shape{of.layers, of.hidden, of.heads, of.groups,     of.head_dim,
-                             of.ffn,    of.vocab,  of.seq,   of.micro_batch};
+      const FloorShape shape{of.layers, of.hidden, of.heads,       of.groups,  of.head_dim, of.ffn,
+                             of.vocab,  of.seq,    of.micro_batch, of.experts, of.topk};
       floor = FloorMeter(runtime, shape).measure(records, kTraced);
       std::printf(
           "floor %.1f ms: products %.1f (%.0f TFLOP/s), attention %.1f, other bytes %.1f "

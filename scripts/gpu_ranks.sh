@@ -20,7 +20,8 @@ flags=(--num-layers 4 --hidden-size 512 --num-attention-heads 8 --group-query-at
 train() {  # name, ranks, flags...
   local name=$1 ranks=$2 start
   shift 2
-  [ "$wanted" = "  " ] || [ "$name" = one ] || [[ $wanted == *" $name "* ]] || return 0
+  [ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || { [ "$name" = one ] && [[ $wanted != "  experts"* ]]; } ||
+    { [ "$name" = experts_one ] && [[ $wanted == *experts* ]]; } || return 0
   start=$(date +%s)
   if [ "$ranks" = 1 ]; then
     $phalanx pretrain "${flags[@]}" --metrics-file "$out/$name.jsonl" "$@" > "$out/$name.log" 2>&1
@@ -44,24 +45,36 @@ train dp2_zero1 2 --use-distributed-optimizer --overlap-grad-reduce --overlap-pa
 train tp2_pp2 4 --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2
 train tp2_dp2 4 --tensor-model-parallel-size 2 --use-distributed-optimizer
 
+# The same model with 8 experts in each layer, of which a token takes 2; its layouts are compared with experts_one.
+experts=(--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 704 --moe-aux-loss-coeff 1e-2)
+to_all=(--moe-token-dispatcher-type alltoall)
+train experts_one 1 "${experts[@]}"
+train experts_ep2 2 "${experts[@]}" --expert-model-parallel-size 2
+train experts_ep2_all 2 "${experts[@]}" "${to_all[@]}" --expert-model-parallel-size 2
+train experts_ep4_all 4 "${experts[@]}" "${to_all[@]}" --expert-model-parallel-size 4 --use-distributed-optimizer
+train experts_ep2_tp2 4 "${experts[@]}" --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel
+train experts_ep2_tp2_all 4 "${experts[@]}" "${to_all[@]}" --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel
+train experts_ep2_pp2_all 4 "${experts[@]}" "${to_all[@]}" --expert-model-parallel-size 2 --pipeline-model-parallel-size 2
+
 python3 - "$out" <<'PY'
 import glob, json, os, sys
 def losses(path):
     rows = [json.loads(line) for line in open(path)]
     return [(r["lm loss"], r["grad norm"]) for r in rows if "grad norm" in r]
 folder = sys.argv[1]
-one = losses(os.path.join(folder, "one.jsonl"))
+bases = {name: losses(os.path.join(folder, name + ".jsonl")) for name in ("one", "experts_one")
+         if os.path.exists(os.path.join(folder, name + ".jsonl"))}
 # A bf16 activation has 8 bits: 2^-9 = 0.2% a rounding. The mean of 8192 token losses is far better than one of them;
 # 0.1% of the loss and 3% of the norm leave room for twelve steps that begin to drift apart.
 bad = False
 for path in sorted(glob.glob(os.path.join(folder, "*.jsonl"))):
     name = os.path.basename(path)[:-6]
-    if name == "one": continue
-    got = losses(path)
+    if name in bases: continue
+    got, one = losses(path), bases["experts_one" if name.startswith("experts") else "one"]
     loss = max(abs(a[0] - b[0]) / b[0] for a, b in zip(got, one))
     norm = max(abs(a[1] - b[1]) / b[1] for a, b in zip(got, one))
     good = len(got) == len(one) and loss < 1e-3 and norm < 3e-2
     bad |= not good
-    print(f"{name:12s} worst difference of {len(got)} steps: loss {loss:.2e}, gradient norm {norm:.2e}", "" if good else "TOO LARGE")
+    print(f"{name:20s} worst difference of {len(got)} steps: loss {loss:.2e}, gradient norm {norm:.2e}", "" if good else "TOO LARGE")
 sys.exit(bad)
 PY
