@@ -76,7 +76,7 @@ struct InspectFlags {
   }
   std::unique_ptr<const Tokenizer> tokenizer() const {
     const bool ids_alone = data.tokenizer_type == "NullTokenizer" && !vocab_size;
-    if (data.tokenizer_type.empty() || ids_alone) return nullptr;
+    if (tokenizer_type_of(data).empty() || ids_alone) return nullptr;
     return make_tokenizer(data, vocab_size);
   }
 };

@@ -40,7 +40,8 @@ struct PreprocessFlags {
   template <class Field>
   void each(Field&& field) {
     field("input", input,
-          "files or patterns: JSON lines, or .txt with a document a line; also .gz and .zst",
+          "files or patterns: JSON lines, or .txt with a document a line; also .gz and .zst; "
+          "folders, in which every text file is a document; - for standard input",
           Required{});
     field("json-keys", json_keys, "keys of a line's object whose texts are documents");
     field("output-prefix", output_prefix, "PREFIX of PREFIX_KEY_document.bin and .idx", Required{});
@@ -130,7 +131,7 @@ int run_preprocess(std::span<const std::string> args) {
   const std::unique_ptr<const Tokenizer> tokenizer = make_tokenizer(flags.data, flags.vocab_size);
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
   const PreprocessOptions options{
-      .inputs = expand_patterns(flags.input),
+      .inputs = find_inputs(flags.input),
       .json_keys = flags.json_keys,
       .output_prefix = flags.output_prefix,
       .append_eod = flags.append_eod,
@@ -159,6 +160,8 @@ int run_preprocess(std::span<const std::string> args) {
     terminal->print(fmt::format("{}: {} documents, {} tokens", output.prefix.native(),
                                 format_thousands(output.documents),
                                 format_thousands(output.tokens)));
+  if (std::ranges::all_of(report.outputs, [](const auto& out) { return out.documents == 0; }))
+    log_warning("there is not one document in the input: a run cannot train on these files");
   if (report.skipped > 0)
     terminal->print(fmt::format("{} broken lines were skipped, the first: {}",
                                 format_thousands(report.skipped), report.first_skipped));

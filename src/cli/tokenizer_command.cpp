@@ -97,19 +97,14 @@ struct TrainOptions {
   }
 };
 
-// The type that a file has by its name, where none is given.
 std::string type_of(const DataConfig& data) {
-  if (!data.tokenizer_type.empty()) return data.tokenizer_type;
-  if (!data.vocab_file.empty()) return "GPT2BPETokenizer";
-  if (data.tokenizer_model.empty()) {
+  const std::string type = tokenizer_type_of(data);
+  if (type.empty()) {
     throw UsageError(
         "--tokenizer-model is missing\n  hint: a tokenizer.json, a folder with one, a "
         "SentencePiece .model or a tiktoken file");
   }
-  const std::string name = Path(data.tokenizer_model).filename().string();
-  if (name.find(".model") != std::string::npos) return "SentencePieceTokenizer";
-  if (name.find("tiktoken") != std::string::npos) return "TikTokenizer";
-  return "HuggingFaceTokenizer";
+  return type;
 }
 
 std::unique_ptr<const Tokenizer> load(TokenizerOptions& options) {

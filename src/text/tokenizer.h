@@ -49,6 +49,10 @@ class Tokenizer {
   }
 };
 
+// --tokenizer-type; where it is not given, the type of the files: GPT-2's two, or what
+// --tokenizer-model is by its content. Empty if no flag says anything.
+std::string tokenizer_type_of(const TokenizerConfig& config);
+
 // The tokenizer that --tokenizer-type and its companions ask for. `vocab_size` is --vocab-size,
 // which the kinds need that have no file (NullTokenizer) or may be cut (TikTokenizer).
 std::unique_ptr<const Tokenizer> make_tokenizer(const TokenizerConfig& config,

@@ -45,7 +45,7 @@ struct Encoding {
 };
 
 bool blank(std::string_view line) {
-  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+  return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 // One worker's tools.
@@ -57,11 +57,11 @@ class BlockEncoder {
     const PreprocessOptions& options = encoding_.options;
     BlockResult result;
     result.outputs.resize(options.json_keys.size() * size_t(options.partitions));
-    const Path& file = options.inputs[block.file];
-    const TextKind kind = kind_of_text(file);
+    const auto& [file, kind] = options.inputs[block.file];
     std::string_view text = block.text();
     while (!text.empty()) {
-      const size_t end = std::min(text.find('\n'), text.size());
+      const size_t end =
+          kind == TextKind::whole ? text.size() : std::min(text.find('\n'), text.size());
       const std::string_view line = text.substr(0, end);
       text.remove_prefix(std::min(end + 1, text.size()));
       const int64_t number = result.lines++;
@@ -85,7 +85,7 @@ class BlockEncoder {
     std::span<const std::string_view> texts(&line, 1);
     if (kind == TextKind::json_lines) {
       texts = json_.parse(line, options.json_keys);
-    } else if (line.ends_with('\r')) {
+    } else if (kind == TextKind::plain && line.ends_with('\r')) {
       line.remove_suffix(1);
     }
     for (size_t key = 0; key < texts.size(); ++key)
@@ -232,11 +232,14 @@ class KeyOutput {
 
 std::string progress_line(const PreprocessProgress& progress) {
   const double done =
-      progress.bytes_total > 0 ? double(progress.bytes_done) / double(progress.bytes_total) : 1.0;
+      progress.bytes_total > 0 ? double(progress.bytes_done) / double(progress.bytes_total) : 0.0;
   const double seconds = std::max(progress.seconds, 1e-9);
-  std::string line = fmt::format("{:3.0f}% | {:.1f} MB/s | {} documents/s", 100 * done,
-                                 double(progress.bytes_text) / 1e6 / seconds,
-                                 format_count(double(progress.lines) / seconds));
+  std::string line = progress.bytes_total > 0
+                         ? fmt::format("{:3.0f}%", 100 * done)
+                         : fmt::format("{:.1f} MB", double(progress.bytes_text) / 1e6);
+  line +=
+      fmt::format(" | {:.1f} MB/s | {} documents/s", double(progress.bytes_text) / 1e6 / seconds,
+                  format_count(double(progress.lines) / seconds));
   if (done > 0 && done < 1)
     line += fmt::format(" | {} left", format_duration(seconds * (1 - done) / done));
   return line;
@@ -247,14 +250,16 @@ PreprocessReport preprocess(const PreprocessOptions& options, const Tokenizer& t
   PHX_CHECK(!options.inputs.empty(), "there is no input");
   PHX_CHECK(!options.append_eod || tokenizer.eod().has_value(),
             "--append-eod: the tokenizer has no end-of-document token: ", tokenizer.description());
-  for (const Path& input : options.inputs)
-    PHX_CHECK(kind_of_text(input) == TextKind::json_lines || options.json_keys.size() == 1,
-              input.native(), " is plain text, which has one document a line, but there are ",
+  for (const TextInput& input : options.inputs)
+    PHX_CHECK(input.kind == TextKind::json_lines || options.json_keys.size() == 1,
+              input.path.native(), " is plain text, which has one document a ",
+              input.kind == TextKind::whole ? "file" : "line", ", but there are ",
               options.json_keys.size(), " --json-keys");
   const Encoding encoding{options, tokenizer, code_for_vocabulary(tokenizer.vocab_size()),
                           options.append_eod ? tokenizer.eod() : std::nullopt};
   const auto start = Clock::now();
   BlockReader reader(options.inputs);
+  if (options.output_prefix.has_parent_path()) make_folder(options.output_prefix.parent_path());
   std::vector<std::unique_ptr<KeyOutput>> outputs;
   for (const std::string& key : options.json_keys)
     outputs.push_back(std::make_unique<KeyOutput>(

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "phalanx/base/file.h"
+#include "phalanx/data/preprocess/text_input.h"
 #include "phalanx/text/tokenizer.h"
 
 namespace phx {
 
 struct PreprocessOptions {
-  std::vector<Path> inputs;
+  std::vector<TextInput> inputs;
   std::vector<std::string> json_keys = {"text"};
   Path output_prefix;  // PREFIX_KEY_document.bin and .idx are written for every key
   bool append_eod = false;
@@ -26,8 +27,9 @@ struct PreprocessOptions {
 };
 
 struct PreprocessProgress {
-  int64_t bytes_done = 0, bytes_total = 0;  // of the files as they lie on the disk
-  int64_t bytes_text = 0;                   // decompressed
+  // Of the files as they lie on the disk; no total if one of them is a pipe.
+  int64_t bytes_done = 0, bytes_total = 0;
+  int64_t bytes_text = 0;  // decompressed
   int64_t lines = 0;
   double seconds = 0;
 };

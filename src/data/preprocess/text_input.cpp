@@ -12,14 +12,19 @@
 #include <cstring>
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/file_kind.h"
 
 namespace phx {
 namespace {
 
+constexpr const char* kStandardInput = "-";
+
 class PlainStream : public ByteStream {
  public:
   explicit PlainStream(const Path& path)
-      : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+      : path_(path),
+        file_(path == kStandardInput ? ::dup(STDIN_FILENO)
+                                     : ::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (!file_.is_open()) throw_file_error("read", path, errno);
     struct stat info {};
     if (::fstat(file_.get(), &info) == 0 && S_ISDIR(info.st_mode))
@@ -149,6 +154,11 @@ class ZstdStream : public ByteStream {
 std::unique_ptr<ByteStream> open_stream(const Path& path) {
   if (path.extension() == ".gz") return std::make_unique<GzipStream>(path);
   if (path.extension() == ".zst") return std::make_unique<ZstdStream>(path);
+  const std::string_view kind = binary_kind_of(path);
+  PHX_CHECK(kind.empty(), path.native(), " is ", kind, ", not text",
+            kind == "gzip data"   ? "\n  hint: such a file is read if its name ends in .gz"
+            : kind == "zstd data" ? "\n  hint: such a file is read if its name ends in .zst"
+                                  : "");
   return std::make_unique<PlainStream>(path);
 }
 
@@ -162,14 +172,22 @@ TextKind kind_of_text(const Path& path) {
   return suffix == ".txt" ? TextKind::plain : TextKind::json_lines;
 }
 
-BlockReader::BlockReader(std::vector<Path> files, size_t block_bytes)
+BlockReader::BlockReader(std::vector<TextInput> files, size_t block_bytes)
     : files_(std::move(files)), block_bytes_(block_bytes) {
-  for (const Path& file : files_) {
-    std::error_code code;
-    const auto size = std::filesystem::file_size(file, code);
-    if (code) throw_file_error("read", file, code.value());
-    bytes_total_ += int64_t(size);
+  bool pipes = false;
+  for (const TextInput& file : files_) {
+    if (file.path == kStandardInput) {
+      pipes = true;
+      continue;
+    }
+    struct stat info {};
+    if (::stat(file.path.c_str(), &info) != 0) throw_file_error("read", file.path, errno);
+    if (S_ISREG(info.st_mode))
+      bytes_total_ += int64_t(info.st_size);
+    else
+      pipes = true;
   }
+  if (pipes) bytes_total_ = 0;
 }
 
 int64_t BlockReader::bytes_in() const {
@@ -179,7 +197,7 @@ int64_t BlockReader::bytes_in() const {
 bool BlockReader::next(LineBlock& block) {
   while (file_ < files_.size()) {
     if (!stream_) {
-      stream_ = open_stream(files_[file_]);
+      stream_ = open_stream(files_[file_].path);
       line_ = 1;
     }
     if (fill(block)) return true;
@@ -190,8 +208,10 @@ bool BlockReader::next(LineBlock& block) {
   return false;
 }
 
-// Reads on until there is a line's end, or the file's. False if there is nothing more.
+// Reads on until there is a line's end, or the file's, which is where a whole document ends. False
+// if there is nothing more.
 bool BlockReader::fill(LineBlock& block) {
+  const bool whole = files_[file_].kind == TextKind::whole;
   size_t size = rest_.size();
   block.memory.resize(std::max(block_bytes_, 2 * size) + LineBlock::kPadding);
   std::copy(rest_.begin(), rest_.end(), block.memory.begin());
@@ -209,8 +229,8 @@ bool BlockReader::fill(LineBlock& block) {
       end = size;
       break;
     }
-    if (end > 0) break;
-    block.memory.resize(2 * block.memory.size());  // a line longer than the block
+    if (end > 0 && !whole) break;
+    block.memory.resize(2 * block.memory.size());  // a line or document longer than the block
   }
   rest_.assign(block.memory.begin() + int64_t(end), block.memory.begin() + int64_t(size));
   std::fill_n(block.memory.begin() + int64_t(end), LineBlock::kPadding, 0);
@@ -219,8 +239,8 @@ bool BlockReader::fill(LineBlock& block) {
   block.first_line = line_;
   block.first_index = index_;
   const std::string_view text = block.text();
-  int64_t lines = std::count(text.begin(), text.end(), '\n');
-  if (text.back() != '\n') ++lines;
+  int64_t lines = whole ? 1 : std::count(text.begin(), text.end(), '\n');
+  if (!whole && text.back() != '\n') ++lines;
   line_ += lines;
   index_ += lines;
   return true;
@@ -241,6 +261,48 @@ std::vector<Path> expand_patterns(std::span<const std::string> patterns) {
     PHX_CHECK(status == 0, "no file fits ", pattern, "\n  hint: check the spelling and the folder");
   }
   return files;
+}
+
+namespace {
+
+// Those in a folder and below, sorted.
+std::vector<Path> files_below(const Path& folder) {
+  namespace fs = std::filesystem;
+  std::vector<Path> files;
+  std::error_code code;
+  auto entry = fs::recursive_directory_iterator(folder, code);
+  if (code) throw_file_error("read", folder, code.value());
+  for (; entry != fs::recursive_directory_iterator(); entry.increment(code)) {
+    if (code) throw_file_error("read", folder, code.value());
+    const bool hidden = entry->path().filename().native().starts_with('.');
+    if (hidden && entry->is_directory(code)) entry.disable_recursion_pending();
+    if (!hidden && entry->is_regular_file(code)) files.push_back(entry->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TextKind kind_in_folder(const Path& path) {
+  const bool compressed = path.extension() == ".gz" || path.extension() == ".zst";
+  const Path suffix = (compressed ? path.stem() : path).extension();
+  kind_of_text(path);  // refuses what is no text
+  return suffix == ".jsonl" || suffix == ".json" ? TextKind::json_lines : TextKind::whole;
+}
+
+}  // namespace
+
+std::vector<TextInput> find_inputs(std::span<const std::string> patterns) {
+  std::vector<TextInput> inputs;
+  for (const Path& path : expand_patterns(patterns)) {
+    if (!std::filesystem::is_directory(path)) {
+      inputs.emplace_back(path);
+      continue;
+    }
+    const std::vector<Path> files = files_below(path);
+    PHX_CHECK(!files.empty(), "folder ", path.native(), " has no files");
+    for (const Path& file : files) inputs.emplace_back(file, kind_in_folder(file));
+  }
+  return inputs;
 }
 
 }  // namespace phx

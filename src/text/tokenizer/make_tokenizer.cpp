@@ -1,6 +1,10 @@
+#include <algorithm>
+#include <cctype>
+#include <fstream>
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/file.h"
+#include "phalanx/base/file_kind.h"
 #include "phalanx/base/json.h"
 #include "phalanx/text/byte_tokenizer.h"
 #include "phalanx/text/tokenizer.h"
@@ -44,11 +48,44 @@ std::unique_ptr<const Tokenizer> load_gpt2(const std::string& vocab_file,
   return parse_hugging_face(json_text(json), {.eos = end}, vocab_file);
 }
 
+// "IQ== 0": a token in base64 and its rank.
+bool is_rank_line(std::string_view line) {
+  const size_t space = line.find(' ');
+  if (space == 0 || space == std::string_view::npos || space + 1 == line.size()) return false;
+  const auto base64 = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '+' || c == '/' || c == '=';
+  };
+  const auto digit = [](unsigned char c) { return std::isdigit(c) != 0; };
+  return std::ranges::all_of(line.substr(0, space), base64) &&
+         std::ranges::all_of(line.substr(space + 1), digit);
+}
+
 }  // namespace
+
+std::string tokenizer_type_of(const TokenizerConfig& config) {
+  if (!config.tokenizer_type.empty()) return config.tokenizer_type;
+  if (!config.vocab_file.empty()) return "GPT2BPETokenizer";
+  const Path model = config.tokenizer_model;
+  if (model.empty()) return "";
+  if (!std::filesystem::is_regular_file(model)) return "HuggingFaceTokenizer";  // a folder
+  const std::string_view binary = binary_kind_of(model);
+  PHX_CHECK(
+      binary.empty(), "--tokenizer-model ", model.native(), " is ", binary,
+      ", not a tokenizer\n  hint: a tokenizer.json, a folder with one, a SentencePiece .model "
+      "or a tiktoken file");
+  std::string first_line;
+  std::getline(std::ifstream(model, std::ios::binary), first_line);
+  if (first_line.ends_with('\r')) first_line.pop_back();
+  if (is_rank_line(first_line)) return "TikTokenizer";
+  // JSON may begin with a line feed, a SentencePiece model does: its first field is number 1.
+  const size_t begin = first_line.find_first_not_of(" \t");
+  const bool json = begin != std::string::npos && first_line[begin] == '{';
+  return json || model.extension() == ".json" ? "HuggingFaceTokenizer" : "SentencePieceTokenizer";
+}
 
 std::unique_ptr<const Tokenizer> make_tokenizer(const TokenizerConfig& config,
                                                 std::optional<int64_t> vocab_size) {
-  const std::string& type = config.tokenizer_type;
+  const std::string type = tokenizer_type_of(config);
   if (type == "ByteTokenizer") return make_byte_tokenizer();
   if (type == "NullTokenizer") {
     PHX_CHECK(vocab_size.has_value(), "--tokenizer-type NullTokenizer needs --vocab-size");

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include <csignal>
+#include <fstream>
+#include <thread>
 
 #include "phalanx/base/error.h"
 #include "phalanx/data/indexed/indexed_dataset.h"
@@ -19,6 +22,7 @@
 namespace phx {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -243,6 +247,69 @@ TEST(ExpandPatterns, TakesFilesInTheOrderOfTheirNames) {
               ElementsAre(folder / "a.jsonl", folder / "b.jsonl", folder / "c.txt"));
   const std::string none[] = {(folder / "*.gz").string()};
   EXPECT_THAT(error_of([&] { expand_patterns(none); }), HasSubstr("no file fits "));
+}
+
+TEST(FindInputs, InAFolderEveryTextFileIsADocument) {
+  const TempFolder folder;
+  for (const char* name : {"texts/deep", "texts/.git"})
+    std::filesystem::create_directories(folder / name);
+  write_file(folder / "texts/b.md", "two\n\nparagraphs\n");
+  write_file(folder / "texts/deep/c.jsonl", "{\"text\":\"three\"}\n{\"text\":\"four\"}\n");
+  write_file(folder / "texts/a", "one");
+  write_file(folder / "texts/.git/HEAD", "hidden");
+  write_file(folder / "texts/blank.txt", " \n\n");
+  const std::string patterns[] = {(folder / "texts").string()};
+  PreprocessOptions options{.inputs = find_inputs(patterns),
+                            .output_prefix = folder / "new/folder/out",
+                            .append_eod = true};
+  preprocess(options, Bytes());
+  EXPECT_THAT(documents_of(folder / "new/folder/out_text_document"),
+              ElementsAre("one|", "two\n\nparagraphs\n|", "three|", "four|"));
+}
+
+TEST(FindInputs, AFolderWithoutFilesOrWithBinaryOnesIsRefused) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "empty");
+  const std::string empty[] = {(folder / "empty").string()};
+  EXPECT_THAT(error_of([&] { find_inputs(empty); }), HasSubstr("empty has no files"));
+  write_file(folder / "empty/a.parquet", "PAR1");
+  EXPECT_THAT(error_of([&] { find_inputs(empty); }), HasSubstr("no .parquet files"));
+}
+
+TEST(Preprocess, AWholeDocumentMayBeLongerThanABlock) {
+  const TempFolder folder;
+  const std::string text(5'000'000, 'x');
+  write_file(folder / "long", text + "\n" + text);
+  preprocess({.inputs = {{folder / "long", TextKind::whole}}, .output_prefix = folder / "out"},
+             Bytes());
+  EXPECT_THAT(documents_of(folder / "out_text_document"), ElementsAre(text + "\n" + text));
+}
+
+TEST(Preprocess, APipeIsReadToItsEnd) {
+  const TempFolder folder;
+  const Path pipe = folder / "pipe.txt";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "one\ntwo\n"; });
+  const PreprocessReport report =
+      preprocess({.inputs = {pipe}, .output_prefix = folder / "out"}, Bytes());
+  writer.join();
+  EXPECT_THAT(documents_of(folder / "out_text_document"), ElementsAre("one", "two"));
+  EXPECT_EQ(report.progress.bytes_total, 0) << "a pipe does not say how long it is";
+}
+
+TEST(Preprocess, CompressedDataUnderAnotherNameIsNamed) {
+  const TempFolder folder;
+  write_file(folder / "a.jsonl", gzipped("{\"text\":\"a\"}\n"));
+  EXPECT_THAT(error_of([&] {
+                preprocess({.inputs = {folder / "a.jsonl"}, .output_prefix = folder / "out"},
+                           Bytes());
+              }),
+              AllOf(HasSubstr("a.jsonl is gzip data, not text"), HasSubstr("name ends in .gz")));
+}
+
+TEST(PreprocessProgress, OfAPipeSaysHowMuchWasRead) {
+  EXPECT_EQ(progress_line({.bytes_text = 124'000'000, .lines = 24600, .seconds = 2}),
+            "124.0 MB | 62.0 MB/s | 12.3 k documents/s");
 }
 
 TEST(PreprocessProgress, SaysHowFastAndHowLong) {
