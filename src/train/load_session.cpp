@@ -109,6 +109,33 @@ std::string hf_options(const Path& folder) {
   return json_text(options);
 }
 
+// Those beside a broken one whose manifest and files are there in full size: "4, 2".
+std::string others_that_are_whole(const CheckpointChoice& broken) {
+  std::string list;
+  for (const int64_t iteration : checkpoints_in(broken.folder)) {
+    if (iteration == broken.iteration) continue;
+    try {
+      const NativeCheckpoint other(find_checkpoint(broken.folder, iteration));
+      list += str_cat(list.empty() ? "" : ", ", iteration);
+    } catch (const Error&) {  // this one is broken, too
+    }
+  }
+  return list;
+}
+
+NativeCheckpoint open_native(const CheckpointChoice& found, Readers readers) {
+  try {
+    return NativeCheckpoint(find_checkpoint(found.folder, found.iteration), readers);
+  } catch (const Error& error) {
+    const std::string others = others_that_are_whole(found);
+    if (others.empty()) throw;
+    throw_error(str_cat(error.what(), "\n  hint: checkpoints of other iterations in ",
+                        found.folder.string(), " have all of their files: ", others,
+                        "; --ckpt-step takes one of them, --load-newest-valid reads and takes the "
+                        "newest that is whole"));
+  }
+}
+
 }  // namespace
 
 std::optional<Loaded> load_session(Session& session) {
@@ -120,8 +147,8 @@ std::optional<Loaded> load_session(Session& session) {
   // Data-parallel ranks read the same bytes, tensor-parallel ones the same blocks where a matrix is
   // cut by columns; and they may be on one machine.
   const AxisSizes& sizes = session.mesh.sizes();
-  const NativeCheckpoint file(find_checkpoint(found->folder, found->iteration),
-                              sizes.tp * sizes.cp * sizes.dp == 1 ? Readers::one : Readers::many);
+  const NativeCheckpoint file =
+      open_native(*found, sizes.tp * sizes.cp * sizes.dp == 1 ? Readers::one : Readers::many);
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.
   const bool finetune = found->finetune || !file.manifest().info.contains("state");
   const SavedRun saved{file.path().string(), file.manifest().info};

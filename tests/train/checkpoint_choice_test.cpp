@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "phalanx/train/load_session.h"
 #include "phalanx/train/save_session.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
@@ -11,6 +12,7 @@ namespace phx {
 namespace {
 
 using namespace phx::testing;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::optional<CheckpointChoice> chosen(const std::function<void(TrainConfig&)>& set) {
@@ -42,6 +44,23 @@ TEST(CheckpointChoice, IsTheNewestOfLoadOrTheOneThatIsAskedFor) {
   });
   ASSERT_TRUE(third);
   EXPECT_EQ(third->iteration, 3);
+}
+
+TEST(CheckpointChoice, TheErrorOfABrokenOneListsThoseThatAreWhole) {
+  const TempFolder folder;
+  save(folder.path(), {2, 3, 4, 5});
+  const auto shard = [&](const char* name) {
+    return folder / (std::string(name) + "/shard_00000.safetensors");
+  };
+  std::filesystem::resize_file(shard("iter_0000005"), 100);
+  std::filesystem::remove(shard("iter_0000003"));
+  RunConfig config = tiny_run();
+  config.train.load = folder.path();
+  Runtime runtime;
+  Session session(config, runtime.device());
+  EXPECT_THAT(error_of([&] { load_session(session); }),
+              AllOf(HasSubstr("iter_0000005/shard_00000.safetensors has 100 bytes"),
+                    HasSubstr("have all of their files: 4, 2; --ckpt-step")));
 }
 
 TEST(CheckpointChoice, ThePretrainedOneIsTakenForItsWeightsWhereLoadHasNone) {
