@@ -71,6 +71,9 @@ void note_idle(const OptionSet& options, const PretrainOptions& values, ParseRep
   idle_with("sgd", {"adam-beta1", "adam-beta2", "adam-eps"});
 }
 
+// Without any of these a command line describes no model.
+constexpr const char* kSizesOfAModel[] = {"num-layers", "hidden-size", "num-attention-heads"};
+
 // What the options of the model come from beside the flags.
 struct TakenOptions {
   std::optional<Path> hf;  // the Hugging Face folder to load
@@ -78,24 +81,30 @@ struct TakenOptions {
   nlohmann::json values = nlohmann::json::object();
 };
 
-// --use-checkpoint-args, or a Hugging Face folder: what the checkpoint says of the model and its
-// tokenizer, for the flags to win over. Only where --load and the checkpoint can be read; the run
-// says what is wrong otherwise.
+// --use-checkpoint-args, a Hugging Face folder, or any checkpoint where no flag says how large the
+// model is: what the checkpoint says of the model and its tokenizer, for the flags to win over.
+// Only where --load and the checkpoint can be read; the run says what is wrong otherwise.
 TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& set,
                                   const Catalogue& catalogue, ParseReport& report) {
   PretrainOptions given(catalogue);
-  pretrain_option_set(given).parse(args);
+  OptionSet given_set = pretrain_option_set(given);
+  given_set.parse(args);
   TakenOptions taken;
   for (const std::string& folder : {given.train.load, given.train.pretrained_checkpoint})
     if (!taken.hf && !folder.empty() && is_hf_folder(folder)) taken.hf = folder;
   const bool told = given.train.use_checkpoint_args && !given.train.load.empty();
-  if (!told && !taken.hf) return taken;
+  const bool unsaid =
+      !given.train.load.empty() && std::ranges::none_of(kSizesOfAModel, [&](const char* name) {
+        return given_set.at(name).given;
+      });
+  if (!told && !taken.hf && !unsaid) return taken;
   taken.over_flags = told && taken.hf;
   nlohmann::json kept;
   try {
     kept =
         parse_json(checkpoint_options(taken.hf.value_or(given.train.load), given.train.ckpt_step));
   } catch (const std::exception& error) {
+    if (!told && !taken.hf) return taken;  // the sizes are then missing, and said to be
     const std::string flag = told ? "use-checkpoint-args" : "load";
     add(report.problems, flag, str_cat("--", flag, ": ", error.what()),
         taken.hf ? "" : "check --load and --ckpt-step, or give the options of the model as flags");

@@ -108,7 +108,7 @@ std::string meaningless_flags(Command command, std::span<const std::string> args
   }
   if (world_is_given) note("local-ranks");
   // Options of the model may come from there.
-  const bool reads = given.train.use_checkpoint_args;
+  const bool reads = given.train.use_checkpoint_args || !set.at("num-layers").given;
   if (!reads && !is_hf_folder(given.train.load)) note("load");
   if (!reads && !is_hf_folder(given.train.pretrained_checkpoint)) note("pretrained-checkpoint");
   for (const auto& [flag, why] : report.implied)

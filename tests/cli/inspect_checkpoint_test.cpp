@@ -108,5 +108,26 @@ TEST(UseCheckpointArgs, TheModelComesFromTheCheckpointAndFlagsThatDisagreeAreRef
   EXPECT_THAT(none.err, HasSubstr("holds no checkpoint"));
 }
 
+TEST(UseCheckpointArgs, AreTakenWhereNoFlagSaysHowLargeTheModelIs) {
+  const TempFolder folder;
+  const std::string save = folder / "a";
+  ASSERT_EQ(run(training(save, with(kModel, {"--train-iters", "1"}))).code, kExitDone);
+  const Texts rest = {"--load",
+                      save,
+                      "--train-iters",
+                      "2",
+                      "--seq-length",
+                      "8",
+                      "--lr-decay-style",
+                      "constant",
+                      "--override-opt-param-scheduler"};
+  const Outcome resumed = run(training(save, rest));
+  EXPECT_EQ(resumed.code, kExitDone) << resumed.err;
+  EXPECT_EQ(latest_checkpoint(save), 2);
+  const Outcome none = run({"pretrain", "--load", folder / "none", "--mock-data"});
+  EXPECT_EQ(none.code, kExitUsage);
+  EXPECT_THAT(none.err, HasSubstr("--num-layers is required"));
+}
+
 }  // namespace
 }  // namespace phx
