@@ -3,14 +3,20 @@
 // the (query, key) pairs that are visible.
 //
 //   bench_gpu_attention [tokens] [mean length...]
+//   bench_gpu_attention softcap [sequence...]
+//
+// The second form: a soft cap on the heads of Gemma 2 9B, by products and by our own kernels,
+// beside cuDNN without one; and the same on smaller heads.
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "phalanx/base/error.h"
@@ -123,9 +129,67 @@ void run(Runtime& runtime, int64_t tokens, int64_t mean) {
                [&] { cuda::own_attention_backward(in, {}, out, lse, grad, workspace, grads); }));
 }
 
+void run_softcap(Runtime& runtime, int64_t s, int64_t n, int64_t g, int64_t d) {
+  const Device device = runtime.device();
+  const auto randn = [&](int64_t width) {
+    Tensor x = empty({s, 1, width}, DType::bf16, device);
+    fill_normal(x, whole_box(x), {.seed = 1, .site = uint64_t(width), .std = 1});
+    return x;
+  };
+  const auto view = [d](const Tensor& x, int64_t first, int64_t count) {
+    return heads_of(x, d, first, count);
+  };
+  const Tensor qkv = randn((n + 2 * g) * d), d_o = randn(n * d);
+  const Tensor o = empty(d_o.shape(), DType::bf16, device);
+  const Tensor d_qkv = empty(qkv.shape(), DType::bf16, device);
+  Tensor lse = empty({1, n, s}, DType::f32, device);
+  const AttentionInputs in{.q = view(qkv, 0, n), .k = view(qkv, n, g), .v = view(qkv, n + g, g)};
+  const HeadView out = view(o, 0, n), grad = view(d_o, 0, n);
+  const AttentionGradients grads{view(d_qkv, 0, n), view(d_qkv, n, g), view(d_qkv, n + g, g)};
+  const AttentionOptions capped{.softcap = 50};
+  const double flops = 4 * double(s) * double(s + 1) / 2 * double(n) * double(d);
+  std::printf("sequence %lld, %lld heads of %lld, %lld of keys\n", static_cast<long long>(s),
+              static_cast<long long>(n), static_cast<long long>(d), static_cast<long long>(g));
+  const auto line = [&](const char* who, double forward, double backward) {
+    std::printf("  %-18s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n", who,
+                forward * 1e3, flops / forward / 1e12, backward * 1e3,
+                2.5 * flops / backward / 1e12);
+  };
+  line("cuDNN, no cap", time_of(runtime, [&] { attention(in, {}, out, lse); }),
+       time_of(runtime, [&] { attention_backward(in, {}, out, lse, grad, grads); }));
+  for (int64_t block : {256, 512, 1024}) {
+    const ProductSizes sizes{.block = block};
+    Tensor ahead = empty({product_workspace_bytes(in, AttentionPass::forward, sizes)}, DType::u8,
+                         device, Purpose::workspace);
+    Tensor back = empty({product_workspace_bytes(in, AttentionPass::backward, sizes)}, DType::u8,
+                        device, Purpose::workspace);
+    const std::string who = str_cat("capped, by ", block);
+    line(who.c_str(),
+         time_of(runtime, [&] { cuda::product_attention(in, capped, ahead, out, lse, sizes); }),
+         time_of(runtime, [&] {
+           cuda::product_attention_backward(in, capped, out, lse, grad, back, grads, sizes);
+         }));
+  }
+  Tensor own = empty({own_attention_workspace_bytes(in, AttentionPass::backward)}, DType::u8,
+                     device, Purpose::workspace);
+  line("capped, own", time_of(runtime, [&] { cuda::own_attention(in, capped, out, lse); }),
+       time_of(runtime,
+               [&] { cuda::own_attention_backward(in, capped, out, lse, grad, own, grads); }));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc > 1 && std::strcmp(argv[1], "softcap") == 0) {
+    std::vector<int64_t> sequences;
+    for (int i = 2; i < argc; ++i) sequences.push_back(std::atoll(argv[i]));
+    if (sequences.empty()) sequences = {512, 1024, 4096, 8192};
+    Runtime runtime({.kind = DeviceKind::cuda});
+    for (int64_t s : sequences) run_softcap(runtime, s, 16, 8, 256);
+    run_softcap(runtime, 4096, 32, 8, 128);
+    run_softcap(runtime, 4096, 32, 8, 64);
+    return 0;
+  }
   const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 16384;
   std::vector<int64_t> means;
   for (int i = 2; i < argc; ++i) means.push_back(std::atoll(argv[i]));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "phalanx/kernels/attention.h"
+#include "phalanx/kernels/attention_products.h"
 
 namespace phx::kernels::cuda {
 
@@ -15,7 +16,16 @@ void own_attention_backward(const AttentionInputs& in, const AttentionOptions& o
                             const HeadView& o, const Tensor& lse, const HeadView& d_o,
                             Tensor& workspace, const AttentionGradients& grads);
 
-// cuDNN's, see attention_cudnn.cpp.
+// By products (kernels/attention_products.h).
+void product_attention(const AttentionInputs& in, const AttentionOptions& options,
+                       Tensor& workspace, const HeadView& o, Tensor& lse,
+                       const ProductSizes& sizes = {});
+void product_attention_backward(const AttentionInputs& in, const AttentionOptions& options,
+                                const HeadView& o, const Tensor& lse, const HeadView& d_o,
+                                Tensor& workspace, const AttentionGradients& grads,
+                                const ProductSizes& sizes = {});
+
+// cuDNN's, see attention_cudnn.cpp and attention_cudnn_graph.cpp.
 int64_t cudnn_version();  // 91400 is 9.14.0
 // For tests of the guards: plans that are made from now on compute something else.
 void plant_wrong_plans(Runtime& runtime);
