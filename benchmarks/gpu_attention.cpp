@@ -7,6 +7,8 @@
 //
 // The second form: a soft cap on the heads of Gemma 2 9B, by products and by our own kernels,
 // beside cuDNN without one; and the same on smaller heads.
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -15,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -129,6 +132,81 @@ void run(Runtime& runtime, int64_t tokens, int64_t mean) {
                [&] { cuda::own_attention_backward(in, {}, out, lse, grad, workspace, grads); }));
 }
 
+// Times what attention by products consists of, kind by kind.
+class TimedDevice final : public ProductDevice {
+ public:
+  explicit TimedDevice(ProductDevice& device, cudaStream_t stream)
+      : device_(device), stream_(stream) {}
+  ~TimedDevice() override {
+    for (const Piece& piece : pieces_) {
+      (void)cudaEventDestroy(piece.begin);
+      (void)cudaEventDestroy(piece.end);
+    }
+  }
+
+  void multiply(const GemmProblem& p, uintptr_t a, uintptr_t b, uintptr_t c) override {
+    const char* what = p.out == DType::f32 ? "scores, dp" : p.transpose_a ? "dk, dv" : "o, dq";
+    time(what, p.flops(), [&] { device_.multiply(p, a, b, c); });
+  }
+  void copy_rows(const Extent& extent, const HeadRows& from, const HeadRows& to) override {
+    time("copies", 0, [&] { device_.copy_rows(extent, from, to); });
+  }
+  void zero_rows(const Extent& extent, const HeadRows& at) override {
+    time("copies", 0, [&] { device_.zero_rows(extent, at); });
+  }
+  void softmax(const ScoreBlock& block) override {
+    time("softmax", 0, [&] { device_.softmax(block); });
+  }
+  void delta(const Extent& extent, const HeadRows& o, const HeadRows& d_o, const HeadRows& to,
+             uintptr_t delta) override {
+    time("delta", 0, [&] { device_.delta(extent, o, d_o, to, delta); });
+  }
+  void differentiate(const ScoreBlock& block, const Gradients& gradients) override {
+    time("gradients", 0, [&] { device_.differentiate(block, gradients); });
+  }
+
+  void print(const char* pass) const {
+    struct Sum {
+      double ms = 0, flops = 0;
+      int calls = 0;
+    };
+    std::map<std::string, Sum> sums;
+    (void)cudaStreamSynchronize(stream_);
+    for (const Piece& piece : pieces_) {
+      float ms = 0;
+      (void)cudaEventElapsedTime(&ms, piece.begin, piece.end);
+      Sum& sum = sums[piece.what];
+      sum.ms += double(ms), sum.flops += piece.flops, ++sum.calls;
+    }
+    std::printf("    %s:", pass);
+    for (const auto& [what, sum] : sums)
+      std::printf("  %s %d x %.3f ms (%.0f TFLOP/s)", what.c_str(), sum.calls, sum.ms / sum.calls,
+                  sum.flops / sum.ms / 1e9);
+    std::printf("\n");
+  }
+
+ private:
+  struct Piece {
+    const char* what;
+    double flops;
+    cudaEvent_t begin, end;
+  };
+  template <class F>
+  void time(const char* what, double flops, F&& f) {
+    Piece piece{.what = what, .flops = flops, .begin = nullptr, .end = nullptr};
+    (void)cudaEventCreate(&piece.begin);
+    (void)cudaEventCreate(&piece.end);
+    (void)cudaEventRecord(piece.begin, stream_);
+    f();
+    (void)cudaEventRecord(piece.end, stream_);
+    pieces_.push_back(piece);
+  }
+
+  ProductDevice& device_;
+  cudaStream_t stream_;
+  std::vector<Piece> pieces_;
+};
+
 void run_softcap(Runtime& runtime, int64_t s, int64_t n, int64_t g, int64_t d) {
   const Device device = runtime.device();
   const auto randn = [&](int64_t width) {
@@ -169,6 +247,14 @@ void run_softcap(Runtime& runtime, int64_t s, int64_t n, int64_t g, int64_t d) {
          time_of(runtime, [&] {
            cuda::product_attention_backward(in, capped, out, lse, grad, back, grads, sizes);
          }));
+    const auto gpu = cuda::product_device(in, capped, lse);
+    const auto stream = static_cast<cudaStream_t>(device.compute_stream());
+    TimedDevice forward(*gpu, stream), backward(*gpu, stream);
+    product_attention(forward, in, capped, out, reinterpret_cast<uintptr_t>(ahead.raw()), sizes);
+    product_attention_backward(backward, in, capped, out, grad, grads,
+                               reinterpret_cast<uintptr_t>(back.raw()), sizes);
+    forward.print("forward");
+    backward.print("backward");
   }
   Tensor own = empty({own_attention_workspace_bytes(in, AttentionPass::backward)}, DType::u8,
                      device, Purpose::workspace);

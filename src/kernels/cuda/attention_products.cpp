@@ -64,6 +64,11 @@ uintptr_t address(const Tensor& workspace, int64_t bytes) {
 
 }  // namespace
 
+std::unique_ptr<ProductDevice> product_device(const AttentionInputs& in,
+                                              const AttentionOptions& options, const Tensor& lse) {
+  return std::make_unique<Gpu>(in, options, lse.data<float>());
+}
+
 void product_attention(const AttentionInputs& in, const AttentionOptions& options,
                        Tensor& workspace, const HeadView& o, Tensor& lse,
                        const ProductSizes& sizes) {
