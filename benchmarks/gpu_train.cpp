@@ -5,8 +5,9 @@
 //   bench_gpu_train [case...] [--steps N] [--deterministic-mode] [--attention-dropout P] [--ops]
 //                   [--gemm-table FILE|none] [--tune FILE] [--floor]
 //
-// Cases: gpt2s llama1b llama8b_8L qwen3moe_6L. --ops: a table of the step's kernels, from three
-// more steps.
+// Cases: gpt2s llama1b llama8b_8L qwen3moe_6L gemma2_4L. The last one has layers of Gemma 2 9B (a
+// small vocabulary, so that they count) and is run without and with its soft cap on attention.
+// --ops: a table of the step's kernels, from three more steps.
 // --tune: writes a table of the fastest algorithms for the products of the cases. --floor: what the
 // step could take (gpu_floor.h). The last line of a case is JSON, for benchmarks/h200.sh.
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "gpu_floor.h"
 #include "phalanx/base/error.h"
 #include "phalanx/core/op_trace.h"
+#include "phalanx/kernels/attention_use.h"
 #include "phalanx/kernels/gemm_tuning.h"
 #include "phalanx/report/memory_table.h"
 #include "phalanx/report/op_table.h"
@@ -36,6 +38,7 @@ struct Case {
   int64_t layers, hidden, heads, groups, head_dim, ffn, vocab, seq, micro_batch;
   bool tied;
   int64_t experts = 0, topk = 0;  // ffn is then the width of one expert
+  bool gemma2 = false;
 };
 
 constexpr Case kCases[] = {
@@ -44,6 +47,7 @@ constexpr Case kCases[] = {
     {"llama8b_8L", 8, 4096, 32, 8, 128, 14336, 128256, 8192, 2, false},
     // Six of the 48 layers of Qwen3-30B-A3B.
     {"qwen3moe_6L", 6, 2048, 32, 4, 128, 768, 151936, 4096, 4, false, 128, 8},
+    {"gemma2_4L", 4, 3584, 16, 8, 256, 14336, 8192, 4096, 2, true, 0, 0, /*gemma2=*/true},
 };
 
 RunConfig config_of(const Case& of) {
@@ -72,6 +76,13 @@ RunConfig config_of(const Case& of) {
     model.moe.moe_ffn_hidden_size = of.ffn;
     model.moe.moe_aux_loss_coeff = {1e-3};
   }
+  if (of.gemma2) {
+    model.swiglu = false;
+    model.geglu = model.post_layernorms = true;
+    model.query_scale = 256;
+    model.window_size = WindowSize{4095, 0};
+    model.window_attn_skip_freq = FrequencyPattern::every_nth(2);
+  }
   config.train.micro_batch_size = of.micro_batch;
   config.train.bf16 = true;
   config.train.train_iters = 1000;
@@ -94,6 +105,7 @@ struct Settings {
   int steps = 20;
   bool deterministic = false;
   double attention_dropout = 0;
+  double softcap = 0;
   bool ops = false, floor = false;
   std::string gemm_table, tune;
 };
@@ -106,13 +118,15 @@ void tune(Runtime& runtime, const std::string& file) {
   });
 }
 
-void run(const Case& of, const Settings& settings) {
+// Returns the seconds of a step.
+double run(const Case& of, const Settings& settings) {
   const int steps = settings.steps;
   Runtime runtime({.kind = DeviceKind::cuda,
                    .deterministic = settings.deterministic,
                    .gemm_table = settings.gemm_table});
   RunConfig config = config_of(of);
   config.model.attention_dropout = settings.attention_dropout;
+  if (settings.softcap > 0) config.model.attn_logit_softcapping = settings.softcap;
   Sources sources(config);
   sources.train = std::make_shared<RandomTokens>(of.vocab, of.seq);
   Session session(config, sources, runtime.device());
@@ -148,6 +162,8 @@ void run(const Case& of, const Settings& settings) {
       of.name, seconds * 1e3, rate, 100 * mfu(of, rate), double(memory.peak_total) / (1 << 30),
       double(memory.reserved) / (1 << 30), static_cast<long long>(memory.replayed_steps), loss);
   std::printf("%s\n", memory_table(memory).c_str());
+  for (const auto& line : runtime.extension<kernels::AttentionUse>().lines())
+    std::printf("%s\n", line.text.c_str());
   if (!settings.tune.empty()) tune(runtime, settings.tune);
   StepFloor floor;
   if (settings.ops || settings.floor) {
@@ -181,6 +197,15 @@ void run(const Case& of, const Settings& settings) {
       of.name, seconds * 1e3, rate, mfu(of, rate), double(memory.peak_total) / (1 << 30),
       floor.ms(), settings.deterministic ? "true" : "false");
   std::fflush(stdout);
+  return seconds;
+}
+
+void run_without_and_with_softcap(const Case& of, Settings settings) {
+  const double plain = run(of, settings);
+  settings.softcap = 50;
+  const double capped = run(of, settings);
+  std::printf("{\"case\": \"%s\", \"ms\": %.2f, \"softcap_ms\": %.2f, \"softcap_ratio\": %.3f}\n",
+              of.name, plain * 1e3, capped * 1e3, capped / plain);
 }
 
 }  // namespace
@@ -210,7 +235,11 @@ int main(int argc, char** argv) try {
   for (const Case& of : kCases) {
     bool wanted = names.empty();
     for (const std::string& name : names) wanted |= name == of.name;
-    if (wanted) run(of, settings);
+    if (!wanted) continue;
+    if (of.gemma2)
+      run_without_and_with_softcap(of, settings);
+    else
+      run(of, settings);
   }
   return 0;
 } catch (const Error& error) {

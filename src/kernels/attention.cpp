@@ -4,14 +4,21 @@
 #include <cmath>
 
 #include "phalanx/base/math.h"
+#include "phalanx/kernels/attention_products.h"
 #include "phalanx/kernels/attention_use.h"
+#include "phalanx/kernels/matmul.h"
 
 namespace phx::kernels {
 
 namespace {
 
-Tensor make_workspace(const AttentionInputs& in, int64_t bytes) {
-  return bytes == 0 ? Tensor() : empty({bytes}, DType::u8, in.q.device(), Purpose::workspace);
+Tensor make_workspace(const AttentionInputs& in, const AttentionOptions& options,
+                      AttentionPass pass, int64_t bytes) {
+  const Device device = in.q.device();
+  if (device.target() == DeviceKind::cuda &&
+      choose_cuda_attention(in, options, pass) == CudaAttention::products)
+    matmul_workspace(device.runtime());  // made where the device does not matter
+  return bytes == 0 ? Tensor() : empty({bytes}, DType::u8, device, Purpose::workspace);
 }
 
 // A view of the wrong shape or type is named in full.
@@ -82,7 +89,10 @@ AttentionChoice choose_cuda_attention(const AttentionInputs& in, const Attention
   if (options.dropout > 0)
     return own(
         "cuDNN's dropout would depend on the layout of ranks; --attention-dropout 0 is fast");
-  if (options.softcap > 0) return own("cuDNN has no backward with a soft cap on this GPU");
+  if (options.softcap > 0) {
+    if (const char* why = why_no_products(in)) return own(why);
+    return {CudaAttention::products, "cuDNN has no backward with a soft cap on this GPU"};
+  }
   for (const HeadView* x : {&in.q, &in.k, &in.v})
     if (x->d % 8 || x->offset % 8 || x->stride_s % 8 || x->stride_b % 8 || x->stride_n % 8)
       return own("cuDNN needs head sizes and strides that are multiples of 8");
@@ -124,15 +134,24 @@ int64_t packed_gradient_bytes(const AttentionInputs& in, AttentionPass pass) {
 const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,
                                    AttentionPass pass) {
   if (in.q.device().target() == DeviceKind::cpu) return "cpu";
-  return choose_cuda_attention(in, options, pass) == CudaAttention::cudnn ? "cuDNN" : "own";
+  switch (choose_cuda_attention(in, options, pass).which) {
+    case CudaAttention::cudnn:
+      return "cuDNN";
+    case CudaAttention::products:
+      return "products";
+    case CudaAttention::own:
+      break;
+  }
+  return "own";
 }
 
 int64_t attention_workspace_bytes(const AttentionInputs& in, const AttentionOptions& options,
                                   [[maybe_unused]] const HeadView& o) {
   constexpr AttentionPass kPass = AttentionPass::forward;
   if (in.q.device().target() == DeviceKind::cpu) return cpu::attention_workspace_bytes(in, kPass);
-  if (choose_cuda_attention(in, options, kPass) == CudaAttention::own)
-    return own_attention_workspace_bytes(in, kPass);
+  const AttentionChoice choice = choose_cuda_attention(in, options, kPass);
+  if (choice == CudaAttention::own) return own_attention_workspace_bytes(in, kPass);
+  if (choice == CudaAttention::products) return product_workspace_bytes(in, kPass);
 #ifdef PHX_HAVE_CUDA
   if (in.q.device().kind() == DeviceKind::cuda)
     return cuda::cudnn_attention_workspace_bytes(in, options, o);
@@ -147,8 +166,9 @@ int64_t attention_backward_workspace_bytes(const AttentionInputs& in,
                                            [[maybe_unused]] const AttentionGradients& grads) {
   constexpr AttentionPass kPass = AttentionPass::backward;
   if (in.q.device().target() == DeviceKind::cpu) return cpu::attention_workspace_bytes(in, kPass);
-  if (choose_cuda_attention(in, options, kPass) == CudaAttention::own)
-    return own_attention_workspace_bytes(in, kPass);
+  const AttentionChoice choice = choose_cuda_attention(in, options, kPass);
+  if (choice == CudaAttention::own) return own_attention_workspace_bytes(in, kPass);
+  if (choice == CudaAttention::products) return product_workspace_bytes(in, kPass);
 #ifdef PHX_HAVE_CUDA
   if (in.q.device().kind() == DeviceKind::cuda)
     return cuda::cudnn_attention_backward_workspace_bytes(in, options, o, d_o, grads);
@@ -177,7 +197,8 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, const
             ", but it is ", lse.shape(), " in ", lse.dtype());
   if (q.s * q.b == 0) return;
   q.device().runtime().extension<AttentionUse>().note(in, options, AttentionPass::forward);
-  Tensor workspace = make_workspace(in, attention_workspace_bytes(in, options, o));
+  Tensor workspace = make_workspace(in, options, AttentionPass::forward,
+                                    attention_workspace_bytes(in, options, o));
   attention(in, options, workspace, o, lse);
 }
 
@@ -193,8 +214,8 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
   check_view("dv", grads.dv, {k.s, k.b, k.n, in.v.d}, q.dtype());
   if (q.s * q.b == 0) return;
   q.device().runtime().extension<AttentionUse>().note(in, options, AttentionPass::backward);
-  Tensor workspace =
-      make_workspace(in, attention_backward_workspace_bytes(in, options, o, d_o, grads));
+  Tensor workspace = make_workspace(in, options, AttentionPass::backward,
+                                    attention_backward_workspace_bytes(in, options, o, d_o, grads));
   attention_backward(in, options, o, lse, d_o, workspace, grads);
 }
 

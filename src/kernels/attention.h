@@ -51,7 +51,7 @@ inline constexpr int64_t kMaxHeadSize = 256;
 void check_attention(const AttentionInputs& in, const AttentionOptions& options);
 
 enum class AttentionPass { forward, backward };
-// Who computes it: "cpu", "cuDNN" or "own". On meta, of the target.
+// Who computes it: "cpu", "cuDNN", "products" or "own". On meta, of the target.
 const char* attention_backend_name(const AttentionInputs& in, const AttentionOptions& options,
                                    AttentionPass pass);
 
@@ -100,11 +100,12 @@ BackwardSplit attention_backward_split(const AttentionInputs& in);
 int64_t attention_workspace_bytes(const AttentionInputs& in, AttentionPass pass);
 }  // namespace cpu
 
-// On cuda: cuDNN where it can and is right, our own kernels elsewhere.
-enum class CudaAttention { cudnn, own };
+// On cuda: cuDNN where it can and is right; for a soft cap matrix products with our row kernels
+// between them (kernels/attention_products.h); our own kernels elsewhere.
+enum class CudaAttention { cudnn, products, own };
 struct AttentionChoice {
   CudaAttention which = CudaAttention::cudnn;
-  const char* why = nullptr;  // own kernels: the reason
+  const char* why = nullptr;  // the reason against cuDNN
   bool operator==(CudaAttention other) const { return which == other; }
 };
 AttentionChoice choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,

@@ -1,4 +1,4 @@
-// What computed the attention of a runtime so far, for the log: by cuDNN, or by our own kernels and
+// What computed the attention of a runtime so far, for the log: by cuDNN, or by something else and
 // why. On meta, what would compute it on the target.
 #pragma once
 
@@ -25,8 +25,8 @@ class AttentionUse {
 
  private:
   Runtime& runtime_;
-  // pass, packed, the reason for our own kernels or null
-  std::set<std::tuple<AttentionPass, bool, const char*>> seen_;
+  // pass, packed, who, the reason against cuDNN or null
+  std::set<std::tuple<AttentionPass, bool, CudaAttention, const char*>> seen_;
 };
 
 }  // namespace phx::kernels

@@ -11,6 +11,13 @@
 
 namespace phx::kernels {
 
+// How far apart the rows of a matrix are, and the matrices of a batch, in elements; 0: they are
+// compact.
+struct GemmLayout {
+  int64_t row = 0, matrix = 0;
+  auto operator<=>(const GemmLayout&) const = default;
+};
+
 // Row-major c [m, n] = op(a) op(b).
 struct GemmProblem {
   DType operands = DType::bf16, out = DType::bf16;
@@ -20,6 +27,7 @@ struct GemmProblem {
   MatmulActivation activation = MatmulActivation::none;
   // Bytes that the addresses are multiples of, 256 at most.
   uint32_t align_a = 256, align_b = 256, align_c = 256;
+  GemmLayout layout_a = {}, layout_b = {}, layout_c = {};
 
   auto operator<=>(const GemmProblem&) const = default;
   double flops() const { return 2.0 * double(m) * double(n) * double(k) * double(batch); }

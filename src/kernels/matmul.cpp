@@ -6,8 +6,6 @@ namespace phx::kernels {
 
 namespace {
 
-// cuBLASLt's scratch memory: one for the compute stream, whose products run one after the other. A
-// meta device that stands for cuda holds it too.
 struct MatmulWorkspace {
   static constexpr int64_t kBytes = int64_t{32} << 20;  // as CublasLt::kWorkspaceBytes says
   explicit MatmulWorkspace(Runtime& runtime)
@@ -16,8 +14,7 @@ struct MatmulWorkspace {
 };
 
 Tensor make_workspace(const Tensor& a, const MatmulProblem& problem) {
-  if (a.device().target() == DeviceKind::cuda)
-    return a.runtime().extension<MatmulWorkspace>().tensor;
+  if (a.device().target() == DeviceKind::cuda) return matmul_workspace(a.runtime());
   if (acc_dtype(a.dtype()) == a.dtype()) return {};  // f32 and f64 go to OpenBLAS as they are
   return empty({matmul_scratch(problem)}, DType::f32, a.device(), Purpose::workspace);
 }
@@ -75,6 +72,8 @@ int64_t rows_of(const Tensor& x) {
 }
 
 }  // namespace
+
+Tensor matmul_workspace(Runtime& runtime) { return runtime.extension<MatmulWorkspace>().tensor; }
 
 void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Sink& c) {
   run(a, b, options, check(a, b, options, c, 1, rows_of(a), rows_of(b)), c);

@@ -31,6 +31,10 @@ void matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, cons
 // a [g, m, k], b [g, k, n] -> c [g, m, n]: g products.
 void matmul_batched(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Sink& c);
 
+// cuBLASLt's scratch memory: one for the compute stream, whose products run one after the other. A
+// meta device that stands for cuda holds it too.
+Tensor matmul_workspace(Runtime& runtime);
+
 // What the devices get to see: the extents, read off and checked by the fronts above.
 struct MatmulProblem {
   int64_t batch = 1, m = 0, n = 0, k = 0;

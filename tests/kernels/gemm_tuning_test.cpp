@@ -5,6 +5,10 @@
 
 #include "phalanx/core/tensor.h"
 #include "phalanx/kernels/gemm_problem.h"
+#ifdef PHX_HAVE_CUDA
+#include "phalanx/kernels/cuda/gemm_table.h"
+#endif
+#include "support/temp_folder.h"
 
 namespace phx::kernels {
 namespace {
@@ -76,6 +80,29 @@ TEST(GemmTuning, AMetaDeviceOfACpuKeepsNoProducts) {
   matmul(x, x, {.transpose_b = true}, Sink{y, 0.f});
   EXPECT_TRUE(runtime.extension<GemmUse>().seen.empty());
 }
+
+#ifdef PHX_HAVE_CUDA
+TEST(GemmTuning, TablesTellProductsInStridesFromCompactOnes) {
+  const GemmProblem compact{.m = 512, .n = 256, .k = 64, .batch = 8};
+  GemmProblem heads = compact;
+  heads.layout_a = {.row = 8192, .matrix = 256};
+  heads.layout_c = {.row = 2048, .matrix = 64};
+  const cuda::LtProblem plain = cuda::lt_problem(compact), strided = cuda::lt_problem(heads);
+  // The library's operands are swapped.
+  EXPECT_EQ(strided.layout_b.row, 8192);
+  EXPECT_EQ(strided.layout_a, GemmLayout{});
+  cuda::GemmTable table{.gpu = "NVIDIA H200", .library = 130100, .algorithms = {}};
+  table.algorithms[plain] = {.algorithm = {}, .first_ms = 2, .best_ms = 1};
+  table.algorithms[strided] = {.algorithm = {}, .first_ms = 4, .best_ms = 3};
+  const TempFolder folder;
+  table.write(folder / "table.json");
+  const cuda::GemmTable read = cuda::GemmTable::read(folder / "table.json");
+  ASSERT_EQ(read.algorithms.size(), 2u);
+  EXPECT_EQ(read.algorithms.at(plain).best_ms, 1);
+  EXPECT_EQ(read.algorithms.at(strided).best_ms, 3);
+  EXPECT_THAT(cuda::describe(strided), HasSubstr("in strides"));
+}
+#endif
 
 }  // namespace
 }  // namespace phx::kernels

@@ -110,13 +110,15 @@ CublasLt::Plan CublasLt::make_plan(const LtProblem& p) const {
   set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
 
-  const auto layout = [&](cudaDataType_t type, int64_t rows, int64_t columns) {
+  const auto layout = [&](cudaDataType_t type, int64_t rows, int64_t columns,
+                          const GemmLayout& of) {
     cublasLtMatrixLayout_t made = nullptr;
-    check(layout_create_(&made, type, uint64_t(rows), uint64_t(columns), rows),
+    const int64_t leading = of.row > 0 ? of.row : rows;
+    check(layout_create_(&made, type, uint64_t(rows), uint64_t(columns), leading),
           "cublasLtMatrixLayoutCreate");
     if (p.batch > 1) {
       const auto count = int32_t(p.batch);
-      const int64_t stride = rows * columns;
+      const int64_t stride = of.matrix > 0 ? of.matrix : leading * columns;
       check(layout_set_(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)),
             "cublasLtMatrixLayoutSetAttribute");
       check(layout_set_(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)),
@@ -124,9 +126,11 @@ CublasLt::Plan CublasLt::make_plan(const LtProblem& p) const {
     }
     return made;
   };
-  plan.a = p.transpose_a ? layout(p.operand_type, p.k, p.m) : layout(p.operand_type, p.m, p.k);
-  plan.b = p.transpose_b ? layout(p.operand_type, p.n, p.k) : layout(p.operand_type, p.k, p.n);
-  plan.c = layout(p.out_type, p.m, p.n);
+  plan.a = p.transpose_a ? layout(p.operand_type, p.k, p.m, p.layout_a)
+                         : layout(p.operand_type, p.m, p.k, p.layout_a);
+  plan.b = p.transpose_b ? layout(p.operand_type, p.n, p.k, p.layout_b)
+                         : layout(p.operand_type, p.k, p.n, p.layout_b);
+  plan.c = layout(p.out_type, p.m, p.n, p.layout_c);
   return plan;
 }
 

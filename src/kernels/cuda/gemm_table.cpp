@@ -1,5 +1,6 @@
 #include "phalanx/kernels/cuda/gemm_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
@@ -16,12 +17,26 @@ namespace {
 constexpr int kFormat = 1;
 using Words = std::array<uint64_t, sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t)>;
 
+// Layouts follow where a matrix is not compact.
 nlohmann::json to_json(const LtProblem& p) {
-  return {p.m,       p.n,       p.k,       p.batch,         p.transpose_a,       p.transpose_b,
-          p.align_a, p.align_b, p.align_c, int(p.epilogue), int(p.operand_type), int(p.out_type)};
+  nlohmann::json values = {
+      p.m,       p.n,       p.k,       p.batch,         p.transpose_a,       p.transpose_b,
+      p.align_a, p.align_b, p.align_c, int(p.epilogue), int(p.operand_type), int(p.out_type)};
+  const GemmLayout* layouts[] = {&p.layout_a, &p.layout_b, &p.layout_c};
+  const bool compact =
+      std::ranges::all_of(layouts, [](const GemmLayout* x) { return *x == GemmLayout{}; });
+  for (const GemmLayout* layout : layouts) {
+    if (compact) break;
+    values.push_back(layout->row);
+    values.push_back(layout->matrix);
+  }
+  return values;
 }
 
 LtProblem problem_from(const nlohmann::json& values) {
+  const auto layout = [&](size_t at) {
+    return values.size() > 12 ? GemmLayout{values.at(at), values.at(at + 1)} : GemmLayout{};
+  };
   return {.operand_type = cudaDataType_t(values.at(10).get<int>()),
           .out_type = cudaDataType_t(values.at(11).get<int>()),
           .m = values.at(0),
@@ -33,7 +48,10 @@ LtProblem problem_from(const nlohmann::json& values) {
           .epilogue = cublasLtEpilogue_t(values.at(9).get<int>()),
           .align_a = values.at(6),
           .align_b = values.at(7),
-          .align_c = values.at(8)};
+          .align_c = values.at(8),
+          .layout_a = layout(12),
+          .layout_b = layout(14),
+          .layout_c = layout(16)};
 }
 
 const char* type_name(cudaDataType_t type) {
@@ -91,9 +109,13 @@ void GemmTable::write(const Path& path) const {
 
 // In our row-major terms: the library sees the product transposed.
 std::string describe(const LtProblem& p) {
-  return str_cat(p.batch > 1 ? str_cat(p.batch, " x ") : "", p.n, " x ", p.m, " x ", p.k, " ",
-                 p.transpose_b ? "T" : "N", p.transpose_a ? "T" : "N", " ",
-                 type_name(p.operand_type), " to ", type_name(p.out_type));
+  return str_cat(
+      p.batch > 1 ? str_cat(p.batch, " x ") : "", p.n, " x ", p.m, " x ", p.k, " ",
+      p.transpose_b ? "T" : "N", p.transpose_a ? "T" : "N", " ", type_name(p.operand_type), " to ",
+      type_name(p.out_type),
+      p.layout_a == GemmLayout{} && p.layout_b == GemmLayout{} && p.layout_c == GemmLayout{}
+          ? ""
+          : " in strides");
 }
 
 std::string gemm_table_name(const std::string& gpu, size_t library) {

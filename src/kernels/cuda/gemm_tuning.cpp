@@ -72,15 +72,25 @@ struct Timed {
 std::vector<Timed> time_candidates(CublasLt& lt, const LtProblem& p, Runtime& runtime) {
   const auto stream = static_cast<cudaStream_t>(runtime.stream(StreamName::compute).native());
   const Device device = runtime.device();
-  const Tensor a = random_matrix(p.operand_type, p.batch * p.m * p.k, device);
-  const Tensor b = random_matrix(p.operand_type, p.batch * p.n * p.k, device);
-  const Tensor c = random_matrix(p.out_type, p.batch * p.m * p.n, device);
+  const auto matrices = [&](cudaDataType_t type, int64_t rows, int64_t columns,
+                            const GemmLayout& of) {
+    const int64_t matrix = columns * (of.row > 0 ? of.row : rows);
+    return random_matrix(type, matrix + (p.batch - 1) * (of.matrix > 0 ? of.matrix : matrix),
+                         device);
+  };
+  const Tensor a =
+      matrices(p.operand_type, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.layout_a);
+  const Tensor b =
+      matrices(p.operand_type, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.layout_b);
+  const Tensor c = matrices(p.out_type, p.m, p.n, p.layout_c);
   const Tensor bias = random_matrix(p.out_type, p.m, device);
   const Tensor scratch = empty({CublasLt::kWorkspaceBytes}, DType::u8, device, Purpose::workspace);
   const CublasLt::Operands operands{a.raw(), b.raw(), c.raw(), c.raw(), bias.raw()};
   const CublasLt::Workspace workspace{scratch.raw(), size_t(scratch.bytes())};
-  // Gradients of weights are added to; a huge alpha would only make infinities.
-  const float beta = p.out_type != p.operand_type ? 1.f : 0.f;
+  // Gradients of weights are added to, scores (in strides) are not; a huge alpha would only make
+  // infinities.
+  const bool adds = p.out_type != p.operand_type && p.layout_a == GemmLayout{};
+  const float beta = adds ? 1.f : 0.f;
   Stopwatch watch(stream);
   const auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
     return lt.try_multiply(p, algorithm, operands, 1e-3f, beta, workspace, stream);

@@ -39,7 +39,10 @@ LtProblem lt_problem(const GemmProblem& problem) {
           .epilogue = epilogue_of(problem),
           .align_a = problem.align_b,
           .align_b = problem.align_a,
-          .align_c = problem.align_c};
+          .align_c = problem.align_c,
+          .layout_a = problem.layout_b,
+          .layout_b = problem.layout_a,
+          .layout_c = problem.layout_c};
 }
 
 }  // namespace phx::kernels::cuda

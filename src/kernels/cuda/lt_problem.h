@@ -17,6 +17,8 @@ struct LtProblem {
   bool transpose_a, transpose_b;
   cublasLtEpilogue_t epilogue;
   uint32_t align_a, align_b, align_c;  // bytes that the addresses are multiples of, 256 at most
+  // `row` is a column here: the library's matrices are column-major.
+  GemmLayout layout_a = {}, layout_b = {}, layout_c = {};
 
   auto operator<=>(const LtProblem&) const = default;
   double flops() const { return 2.0 * double(m) * double(n) * double(k) * double(batch); }

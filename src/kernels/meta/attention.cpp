@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "phalanx/base/math.h"
+#include "phalanx/kernels/attention_products.h"
 
 namespace phx::kernels::meta {
 
@@ -25,10 +26,37 @@ int64_t visible_pairs(const AttentionInputs& in, const AttentionOptions& options
 
 int64_t bytes_of(const HeadView& x) { return x.s * x.b * x.n * x.d * size_of(x.dtype()); }
 
+// Takes down the products that a GPU would compute, for `phalanx tune`.
+class ProductNotes final : public ProductDevice {
+ public:
+  explicit ProductNotes(Runtime& runtime) : use_(runtime.extension<GemmUse>()) {}
+  void multiply(const GemmProblem& problem, uintptr_t, uintptr_t, uintptr_t) override {
+    use_.seen.insert(problem);
+  }
+  void copy_rows(const Extent&, const HeadRows&, const HeadRows&) override {}
+  void zero_rows(const Extent&, const HeadRows&) override {}
+  void softmax(const ScoreBlock&) override {}
+  void delta(const Extent&, const HeadRows&, const HeadRows&, const HeadRows&, uintptr_t) override {
+  }
+  void differentiate(const ScoreBlock&, const Gradients&) override {}
+
+ private:
+  GemmUse& use_;
+};
+
+bool by_products(const AttentionInputs& in, const AttentionOptions& options, AttentionPass pass) {
+  return in.q.device().target() == DeviceKind::cuda &&
+         choose_cuda_attention(in, options, pass) == CudaAttention::products;
+}
+
 }  // namespace
 
 void attention(const AttentionInputs& in, const AttentionOptions& options, Tensor&,
                const HeadView& o, Tensor& lse) {
+  if (by_products(in, options, AttentionPass::forward)) {
+    ProductNotes notes(in.q.device().runtime());
+    product_attention(notes, in, options, o, 0);
+  }
   in.q.device().runtime().count(
       {.flops = 2 * visible_pairs(in, options) * in.q.n * (in.q.d + in.v.d),  // q k^T and p v
        .bytes = bytes_of(in.q) + bytes_of(in.k) + bytes_of(in.v) + bytes_of(o) + lse.bytes()});
@@ -37,6 +65,10 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, Tenso
 void attention_backward(const AttentionInputs& in, const AttentionOptions& options,
                         const HeadView& o, const Tensor& lse, const HeadView& d_o, Tensor&,
                         const AttentionGradients& grads) {
+  if (by_products(in, options, AttentionPass::backward)) {
+    ProductNotes notes(in.q.device().runtime());
+    product_attention_backward(notes, in, options, o, d_o, grads, 0);
+  }
   // Five products: q k^T again, dq and dk with the channels of queries, do v^T and dv with those of
   // values.
   in.q.device().runtime().count(
