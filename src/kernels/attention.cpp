@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "phalanx/base/math.h"
 #include "phalanx/kernels/attention_products.h"
@@ -80,6 +81,12 @@ AttentionChunk deterministic_chunk(const AttentionInputs& in) {
           key_heads};
 }
 
+// To be removed with the first run of AttentionProducts.Cuda* on a GPU that passes.
+static bool products_are_on() {
+  static const bool on = std::getenv("PHX_ATTENTION_PRODUCTS") != nullptr;
+  return on;
+}
+
 AttentionChoice choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
                                       AttentionPass pass) {
   const auto own = [](const char* why) { return AttentionChoice{CudaAttention::own, why}; };
@@ -90,6 +97,10 @@ AttentionChoice choose_cuda_attention(const AttentionInputs& in, const Attention
     return own(
         "cuDNN's dropout would depend on the layout of ranks; --attention-dropout 0 is fast");
   if (options.softcap > 0) {
+    if (!products_are_on())
+      return own(
+          "matrix products for soft caps were not tried on a GPU yet; "
+          "PHX_ATTENTION_PRODUCTS=1 takes them");
     if (const char* why = why_no_products(in)) return own(why);
     return {CudaAttention::products, "cuDNN has no backward with a soft cap on this GPU"};
   }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cmath>
 
@@ -16,6 +17,9 @@
 
 namespace phx::kernels {
 namespace {
+
+// Read once, before any test.
+[[maybe_unused]] const int kOn = ::setenv("PHX_ATTENTION_PRODUCTS", "1", /*overwrite=*/1);
 
 using namespace phx::testing;
 using ::testing::HasSubstr;
