@@ -60,7 +60,7 @@ struct CheckOptions {
           DefaultIs{"4.5 times the square of that"});
     field("tensors-only", tensors_only, "do not compute logits");
     field("device", device, "where to compute");
-    field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096});
+    field("threads", threads, "CPU threads; 0 means one per core", InRange{0, 4096});
   }
 };
 

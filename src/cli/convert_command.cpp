@@ -87,7 +87,8 @@ int run_import(std::span<const std::string> args) {
   OptionSet set;
   set.add("Import", options);
   const CommandHelp help = {"phalanx convert import --hf FOLDER --native DIR",
-                            "Makes a native checkpoint of a Hugging Face folder.",
+                            "Converts a Hugging Face folder to a native checkpoint. For Megatron's "
+                            "checkpoints see\n`phalanx convert import --megatron DIR --help`.",
                             "phalanx convert import --hf Llama-3.2-1B --native checkpoints/llama"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
@@ -153,7 +154,8 @@ int run_export(std::span<const std::string> args, const Catalogue& catalogue) {
        }}};
   const CommandHelp help = {
       "phalanx convert export --native DIR --hf FOLDER [flags]",
-      "Makes a Hugging Face folder of a native checkpoint's weights.",
+      "Converts the weights of a native checkpoint to a Hugging Face folder. For Megatron's format "
+      "see\n`phalanx convert export --torch-dist DIR --help`.",
       "phalanx convert export --native checkpoints/llama --hf out/llama --max-shard-size 2GB"};
   if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
@@ -182,14 +184,13 @@ int run_export(std::span<const std::string> args, const Catalogue& catalogue) {
 int run_convert(std::span<const std::string> args, const Catalogue& catalogue) {
   const char* usage =
       "usage: phalanx convert import|export|check [flags]\n\n"
-      "  import   a Hugging Face folder (--hf) or a checkpoint of Megatron's (--megatron) becomes "
-      "a\n"
+      "  import   convert a Hugging Face folder (--hf) or a Megatron checkpoint (--megatron) to a\n"
       "           native checkpoint\n"
-      "  export   a native checkpoint becomes a Hugging Face folder (--hf) or a torch_dist\n"
-      "           checkpoint of Megatron's (--torch-dist)\n"
-      "  check    compares the two, tensor by tensor and by the logits of a prompt, also with\n"
+      "  export   convert a native checkpoint to a Hugging Face folder (--hf) or to a Megatron\n"
+      "           checkpoint in torch_dist format (--torch-dist)\n"
+      "  check    compare two of these tensor by tensor and by the logits of a prompt, also with\n"
       "           logits that another program computed\n\n"
-      "`phalanx convert import --help` and the like explain the flags.\n\n"
+      "`phalanx convert import --help` explains the flags of import, and so on.\n\n"
       "example:\n  phalanx convert import --hf Llama-3.2-1B --native checkpoints/llama\n";
   if (args.empty()) {
     std::cerr << usage;

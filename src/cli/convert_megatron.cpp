@@ -93,8 +93,8 @@ int run_import_megatron(std::span<const std::string> args) {
   set.add("Import", options);
   const CommandHelp help = {
       "phalanx convert import --megatron DIR --native DIR [flags]",
-      "Makes a native checkpoint of Megatron's: weights, optimizer state and counters, from which "
-      "a\nrun goes on where Megatron's stood. State that cannot be read is an error.",
+      "Converts a Megatron checkpoint to a native one: weights, optimizer state and counters. A "
+      "run can\ncontinue from it where Megatron stopped. State that cannot be read is an error.",
       "phalanx convert import --megatron checkpoints/megatron --native checkpoints/native"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 
@@ -135,9 +135,9 @@ int run_export_torch_dist(std::span<const std::string> args, const Catalogue& ca
   set.add("Export", options);
   const CommandHelp help = {
       "phalanx convert export --native DIR --torch-dist DIR [flags]",
-      "Writes a native checkpoint as Megatron's torch_dist. Megatron loads it, its weights alone "
-      "with\n"
-      "--no-load-optim or --finetune; so does PyTorch's own reader of distributed checkpoints.",
+      "Converts a native checkpoint to a torch_dist checkpoint, which Megatron and PyTorch's own "
+      "reader of\ndistributed checkpoints load. Without --optimizer, Megatron needs "
+      "--no-load-optim or --finetune.",
       "phalanx convert export --native checkpoints/native --torch-dist checkpoints/megatron"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
 

@@ -38,23 +38,25 @@ struct GenerateOptions {
   void each(Field&& field) {
     field("load", load, "folder of checkpoints, or a Hugging Face folder", Required{});
     field("ckpt-step", step, "its iteration", Positive{}, DefaultIs{"the newest"});
-    field("prompt", prompt, "text to go on from");
+    field("prompt", prompt, "text to continue");
     const DefaultIs kept{"the checkpoint's"};
     field("tokenizer-type", data.tokenizer_type, "kind of tokenizer, as of pretrain", kept);
     field("tokenizer-model", data.tokenizer_model, "file or folder of the tokenizer", kept);
     field("vocab-file", data.vocab_file, "vocabulary of GPT2BPETokenizer", kept);
     field("merge-file", data.merge_file, "merges of GPT2BPETokenizer", kept);
-    field("samples", samples, "texts to make, each with the next seed", InRange{1, 1 << 20});
-    field("tokens", tokens, "tokens a text has at most", InRange{1, 1 << 24});
-    field("temperature", sampling.temperature, "0 takes the likeliest token every time",
+    field("samples", samples, "number of texts, each with the next seed", InRange{1, 1 << 20});
+    field("tokens", tokens, "largest number of tokens per text", InRange{1, 1 << 24});
+    field("temperature", sampling.temperature,
+          "sampling temperature; 0 always takes the likeliest token", NotNegative{});
+    field("top-k", sampling.top_k, "sample from the k likeliest tokens only; 0 means all",
           NotNegative{});
-    field("top-k", sampling.top_k, "only the k likeliest tokens; 0 is all", NotNegative{});
-    field("top-p", sampling.top_p, "only the likeliest tokens up to this probability",
+    field("top-p", sampling.top_p, "sample from the likeliest tokens up to this total probability",
           InRange{0, 1});
     field("seed", seed, "the same seed gives the same text", NotNegative{});
     field("device", device, "where to compute; auto takes a GPU when there is one");
-    field("threads", threads, "CPU threads; 0 is one a core", InRange{0, 4096});
-    field("check-stories", check_stories, "say how much of the text obeys the corpus's grammar");
+    field("threads", threads, "CPU threads; 0 means one per core", InRange{0, 4096});
+    field("check-stories", check_stories,
+          "report how much of the text obeys the grammar of `phalanx corpus`");
   }
 };
 

@@ -156,10 +156,11 @@ int run_inspect_checkpoint(std::span<const std::string> args) {
   InspectOptions options;
   OptionSet set;
   set.add("Inspect", options);
-  const CommandHelp help = {"phalanx inspect checkpoint DIR [flags]",
-                            "Says what is in a checkpoint: an iter_ folder, or a folder of them.",
-                            "phalanx inspect checkpoint out/demo/checkpoints --ckpt-step 100 "
-                            "--diff out/other/checkpoints"};
+  const CommandHelp help = {
+      "phalanx inspect checkpoint DIR [flags]",
+      "Shows what is in a checkpoint. DIR is an iter_ folder, or a folder of them.",
+      "phalanx inspect checkpoint out/demo/checkpoints --ckpt-step 100 "
+      "--diff out/other/checkpoints"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
   if (folder.empty() && options.diff.size() == 2) {
     folder = options.diff[0];

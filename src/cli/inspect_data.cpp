@@ -40,9 +40,9 @@ struct InspectFlags {
 
   template <class Field>
   void each(Field&& field) {
-    field("sample", sample, "show the sample at this place of the training order", NotNegative{});
+    field("sample", sample, "show the sample with this index in the training order", NotNegative{});
     field("json", json, "print for programs");
-    field("seq-length", seq_length, "tokens a sample", InRange{1, 2147483647});
+    field("seq-length", seq_length, "tokens per sample", InRange{1, 2147483647});
     field("seed", seed, "seed of the run", InRange{0, 4294967295.0});
     field("split-name", split_name, "which part of --split", OneOf{{"train", "valid", "test"}});
     field("num-samples", num_samples,
@@ -59,13 +59,15 @@ struct InspectFlags {
           "how much longer than needed each dataset of a blend is made", InRange{0, 1});
     field("split", data.split, "shares of training, validation and test");
     field("data-cache-path", data.data_cache_path, "folder for the sample indices");
-    field("reset-position-ids", data.reset_position_ids, "count positions anew in every document");
+    field("reset-position-ids", data.reset_position_ids, "restart positions in every document");
     field("reset-attention-mask", data.reset_attention_mask, "do not attend across documents");
     field("eod-mask-loss", data.eod_mask_loss, "no loss where the input ends a document");
     field("dataloader-inter-document-masking", data.dataloader_inter_document_masking,
-          "keep documents apart where they were joined");
-    field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
-    field("threads", threads, "CPU threads that tokenize chats; 0 is one a core", InRange{0, 4096});
+          "no attention across document boundaries, and positions restart there");
+    field("vocab-size", vocab_size, "number of ids, if the tokenizer does not define it",
+          Positive{});
+    field("threads", threads, "CPU threads that tokenize chats; 0 means one per core",
+          InRange{0, 4096});
     data.TokenizerConfig::each(field);
     sft.each(field);
   }
@@ -311,9 +313,9 @@ int run_inspect_data(std::span<const std::string> args) {
   set.add("Inspect", flags);
   const CommandHelp help = {
       "phalanx inspect data [PREFIX or WEIGHT PREFIX ...] [flags]",
-      "Says what token files, a blend of them or (--sft) files of chats hold; with --sample, shows "
-      "a\n"
-      "sample as training sees it: ids, labels, loss mask and positions with --json.",
+      "Shows what is in token files, in a blend of them or (--sft) in files of chats. With "
+      "--sample, shows\none sample as training sees it; with --json also its ids, labels, loss "
+      "mask and positions.",
       "phalanx inspect data data/corpus_text_document --seq-length 2048 --sample 0 "
       "--tokenizer-type ByteTokenizer\n"
       "  phalanx inspect data 0.3 data/books 0.7 data/web --seq-length 2048 --num-samples 1000 "

@@ -138,15 +138,13 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
                         {"the machine has room for the ranks", check_room}};
   const CommandHelp help = {
       "phalanx launch --nproc N [flags] [--] COMMAND [flags of the command]",
-      "Starts N processes of `phalanx COMMAND` as the ranks of one run, and passes their output "
-      "on: "
-      "that of rank 0 as it is,\nthat of the others and all errors after \"[rank] \". When one "
-      "rank "
-      "fails, all end, and the first to fail is named.\nSIGTERM, SIGINT, SIGUSR1 and SIGHUP go on "
-      "to "
-      "every rank.\n\n"
-      "On several machines, run it on each with the same flags but --node-rank, and with the same "
-      "secret in PHX_JOB_KEY\n(docs/machines.md).",
+      "Starts N processes of `phalanx COMMAND` as the ranks of one run. Prints the output of rank "
+      "0 "
+      "as it is;\nputs \"[rank] \" before the output of the other ranks and before all errors. "
+      "When one rank fails, all ranks\nend, and the message names the first one that failed. "
+      "SIGTERM, SIGINT, SIGUSR1 and SIGHUP are passed\non to every rank.\n\n"
+      "On several machines, run it on each with the same flags except --node-rank, and with the "
+      "same secret in\nPHX_JOB_KEY (docs/machines.md).",
       "phalanx launch --nproc 4 pretrain --config recipe.yaml --tensor-model-parallel-size 4\n"
       "  PHX_JOB_KEY=... phalanx launch --nproc 4 --nnodes 2 --node-rank 0 --master-addr node0 "
       "--master-port 29500 pretrain --config recipe.yaml"};

@@ -71,7 +71,7 @@ int run_merge(std::span<const std::string> args) {
   OptionSet set;
   set.add("Merge", flags);
   const CommandHelp help = {"phalanx merge --input FOLDER --output-prefix PREFIX",
-                            "Joins pairs of token files to one, in the order of their names.",
+                            "Joins pairs of token files into one, in the order of their names.",
                             "phalanx merge --input parts/ --output-prefix data/all"};
   if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
   const std::vector<Path> prefixes = prefixes_of(flags.input);

@@ -57,10 +57,10 @@ struct PlanFlags {
 void print_help(const OptionSet& own) {
   std::cout << own.help(
                    "phalanx plan [flags of pretrain] [flags]\n\n"
-                   "Runs the training step of every kind of rank on a device without memory, and "
-                   "prints what\na rank holds by purpose, whether that fits its GPU, what it sends "
-                   "and computes. Exit code\n0: it fits, 1: it does not. `phalanx pretrain --help` "
-                   "lists the flags of a run.",
+                   "Runs the training step of every kind of rank on a meta device, which allocates "
+                   "nothing. Prints\nthe memory of each rank by purpose, whether it fits the GPU, "
+                   "and what the rank sends and\ncomputes. Exit code 0: it fits, 1: it does not. "
+                   "`phalanx pretrain --help` lists the flags of a run.",
                    "  phalanx plan --config llama3-8b.yaml --world-size 64\n\n"
                    "  phalanx plan --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\\n"
                    "    --group-query-attention --num-query-groups 8 --ffn-hidden-size 14336 "

@@ -45,15 +45,17 @@ struct PreprocessFlags {
           Required{});
     field("json-keys", json_keys, "keys of a line's object whose texts are documents");
     field("output-prefix", output_prefix, "PREFIX of PREFIX_KEY_document.bin and .idx", Required{});
-    field("append-eod", append_eod, "put the end-of-document token behind every document");
+    field("append-eod", append_eod, "append the end-of-document token to every document");
     field("workers", workers, "threads that tokenize; the files do not depend on it",
           InRange{0, 4096}, DefaultIs{"one a core"});
-    field("partitions", partitions, "deal lines out to so many parts, which are then joined",
+    field("partitions", partitions,
+          "distribute lines over this many parts, which are then joined (Megatron's order)",
           InRange{1, 4096});
     field("keep-sequential-samples", keep_sequential_samples,
           "keep the order of the lines whatever --partitions is");
-    field("on-error", on_error, "what to do about a line that is no JSON or lacks a key");
-    field("vocab-size", vocab_size, "ids there are, where the tokenizer does not tell", Positive{});
+    field("on-error", on_error, "what to do with a line that is not JSON or lacks a key");
+    field("vocab-size", vocab_size, "number of ids, if the tokenizer does not define it",
+          Positive{});
     data.TokenizerConfig::each(field);
   }
 };
@@ -123,7 +125,7 @@ int run_preprocess(std::span<const std::string> args) {
   const Rule rules[] = {{"there is a tokenizer", check_tokenizer}};
   const CommandHelp help = {
       "phalanx preprocess --input FILE ... --output-prefix PREFIX [flags]",
-      "Writes the tokens of text as a pair of files that --data-path takes.",
+      "Tokenizes text and writes a pair of files for --data-path.",
       "phalanx preprocess --input 'corpus/*.jsonl.zst' --output-prefix data/corpus --append-eod "
       "--tokenizer-type HuggingFaceTokenizer --tokenizer-model llama/tokenizer.json"};
   if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;

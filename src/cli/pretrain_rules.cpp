@@ -145,7 +145,7 @@ void check_seed(const OptionSet& options, Problems& problems) {
   if (options.active("mock-data") || options.active("token-file")) return;
   if (options.number("seed").value_or(0) <= kMost) return;
   add(problems, "seed",
-      shown(options, "seed") + " is more than NumPy takes, whose generator orders the samples",
+      shown(options, "seed") + " is too large for NumPy's generator, which shuffles the samples",
       "0 to 4294967295 are possible");
 }
 

@@ -26,7 +26,7 @@ struct TemplateOptions {
   void each(Field&& field) {
     field("chat-template", chat_template,
           "a folder with tokenizer_config.json or chat_template.jinja, or such a file");
-    field("chat-template-name", chat_template_name, "which one, where a config has several");
+    field("chat-template-name", chat_template_name, "which template, if a config has several");
     field("input", input, "chats: JSON lines as --sft reads them");
     field("chats", chats, "lines to show, from the first", Positive{});
     field(
@@ -116,7 +116,7 @@ int run_template(std::span<const std::string> args) {
   const Rule rules[] = {{"a template and chats, or a batch", check_what}};
   const CommandHelp help = {
       "phalanx template --chat-template PATH --input FILE.jsonl [flags]",
-      "Shows chats as a chat template writes them, with what --sft learns of them marked.",
+      "Renders chats with a chat template, and marks what --sft trains on.",
       "phalanx template --chat-template my-model/ --input chats.jsonl --chats 2"};
   if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
   if (options.batch.empty()) {

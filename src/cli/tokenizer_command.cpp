@@ -33,7 +33,7 @@ struct TokenizerOptions {
     field("tokenizer-model", data.tokenizer_model, "file or folder of the tokenizer");
     field("vocab-file", data.vocab_file, "GPT-2 BPE: vocab.json");
     field("merge-file", data.merge_file, "GPT-2 BPE: merges.txt");
-    field("tiktoken-pattern", data.tiktoken_pattern, "TikToken: how text is cut into words",
+    field("tiktoken-pattern", data.tiktoken_pattern, "TikToken: how text is split into words",
           OneOf{{"v1", "v2"}});
     field("tiktoken-num-special-tokens", data.tiktoken_num_special_tokens,
           "TikToken: ids kept for special tokens", NotNegative{});

@@ -36,14 +36,19 @@ struct VerifyOptions {
 std::string help(OptionSet& own) {
   return own.help(
       "phalanx verify [--world-size N] [--verbose] [--resume] FLAGS OF PRETRAIN\n\n"
-      "Proves that a layout computes what one rank computes. The model is shrunk to a few small\n"
-      "layers and the mesh to at most 16 ranks, threads of this process; how they are cut, in\n"
-      "which order they work, what is recomputed and when it is exchanged stays. Two steps in\n"
-      "fp64 are compared with one rank's: loss, gradient norm, every gradient, every weight.\n"
-      "Exit code 0: proved; 1: something differs by more than 1e-10; 2: wrong usage.\n"
-      "--resume: the shrunk run in its own precision, six iterations in one go against three,\n"
-      "saved, and three resumed; losses, weights, masters and moments are the same to the byte.\n"
-      "All flags of `phalanx pretrain` are taken.",
+      "Checks that a layout computes what one rank computes. Shrinks the model to a few small "
+      "layers\n"
+      "and the mesh to at most 16 ranks, which are threads of this process. How the model is "
+      "split,\n"
+      "the pipeline schedule, recompute and the exchange of gradients stay the same. Trains two "
+      "steps\n"
+      "in fp64 and compares them with one rank: loss, gradient norm, every gradient, every "
+      "weight.\n"
+      "Exit code 0: they agree; 1: something differs by more than 1e-10; 2: wrong usage.\n"
+      "With --resume, the shrunk run trains in its own precision: six iterations at once, and "
+      "three,\n"
+      "a save, and three more. Losses, weights, masters and moments must be the same to the byte.\n"
+      "All flags of `phalanx pretrain` are accepted.",
       "  phalanx verify --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\\n"
       "    --group-query-attention --num-query-groups 8 --seq-length 8192 \\\n"
       "    --max-position-embeddings 8192 --position-embedding-type rope --swiglu \\\n"

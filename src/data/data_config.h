@@ -43,9 +43,9 @@ struct DataConfig : TokenizerConfig {
     field("mock-data", mock_data, "train on made-up tokens");
     field("dataset", dataset, "train on a dataset of the program's catalogue", Own{},
           DefaultIs{"none: the data flags say what is trained on"});
-    field("token-file", token_file, "raw token ids, in a file called .u16 or .i32", Own{});
+    field("token-file", token_file, "file of raw token ids, with the suffix .u16 or .i32", Own{});
     field("data-path", data_path,
-          "token files without extension, each after its weight if several");
+          "prefix of the token files; for a blend, weight and prefix of each");
     field("train-data-path", train_data_path, "the same for training alone");
     field("valid-data-path", valid_data_path, "the same for validation alone");
     field("test-data-path", test_data_path, "the same for the test alone");
@@ -53,8 +53,8 @@ struct DataConfig : TokenizerConfig {
     field("per-split-data-args-path", per_split_data_args_path,
           "a JSON file with the lists train, valid and test, each like --data-path");
     field("split", split,
-          "shares of --data-path for training, validation and test: up to three numbers, whatever "
-          "stands between them");
+          "shares of --data-path for training, validation and test: up to three numbers with any "
+          "separators");
     field("data-cache-path", data_cache_path, "folder for the sample indices",
           DefaultIs{"phalanx_index_cache beside the data"});
     field("mid-level-dataset-surplus", mid_level_dataset_surplus,
@@ -63,12 +63,12 @@ struct DataConfig : TokenizerConfig {
           "samples in the dataset's order, or in epochs shuffled by Megatron's cyclic sampler",
           Refuses{{{"external", "there is no Python program to bring batches"}}});
     field("data-sharding", data_sharding,
-          "cyclic: shuffle all samples together, not a part a rank");
-    field("reset-position-ids", reset_position_ids, "count positions anew in every document");
+          "cyclic: shuffle all samples together, not one part per rank");
+    field("reset-position-ids", reset_position_ids, "restart positions in every document");
     field("reset-attention-mask", reset_attention_mask, "do not attend across documents");
     field("eod-mask-loss", eod_mask_loss, "no loss where the input is an end-of-document token");
     field("dataloader-inter-document-masking", dataloader_inter_document_masking,
-          "keep documents apart where they were joined: attention and positions begin anew");
+          "no attention across document boundaries, and positions restart there");
     TokenizerConfig::each(field);
   }
 };

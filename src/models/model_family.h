@@ -34,7 +34,7 @@ struct ModelChoice {
 
   template <class Field>
   void each(Field&& field) {
-    field("model", model, "which model of the program's catalogue is trained", Own{});
+    field("model", model, "model to train, by its name in the program's catalogue", Own{});
   }
 };
 

@@ -93,11 +93,11 @@ struct OptimizerConfig {
                    {"adaptive_muon", later},
                    {"dist_muon", later}}});
     field("lr", lr, "peak learning rate", Positive{}, Required{});
-    field("min-lr", min_lr, "learning rate never falls below this", NotNegative{});
+    field("min-lr", min_lr, "lowest learning rate", NotNegative{});
     field("decoupled-lr", decoupled_lr,
           "peak learning rate of the word embedding and the output layer", Positive{},
           DefaultIs{"--lr"});
-    field("decoupled-min-lr", decoupled_min_lr, "what that rate never falls below", NotNegative{},
+    field("decoupled-min-lr", decoupled_min_lr, "lowest value of --decoupled-lr", NotNegative{},
           DefaultIs{"--min-lr"});
     field("lr-decay-style", lr_decay_style, "how the learning rate falls after warm-up");
     field("lr-decay-iters", lr_decay_iters, "iterations until --min-lr, warm-up included",
@@ -110,15 +110,15 @@ struct OptimizerConfig {
           FractionBelowOne{});
     field("lr-warmup-init", lr_warmup_init, "learning rate that warm-up starts from",
           NotNegative{});
-    field("lr-wsd-decay-style", lr_wsd_decay_style, "WSD: shape of the final fall");
-    field("lr-wsd-decay-iters", lr_wsd_decay_iters, "WSD: iterations of the final fall",
+    field("lr-wsd-decay-style", lr_wsd_decay_style, "WSD: shape of the final decay");
+    field("lr-wsd-decay-iters", lr_wsd_decay_iters, "WSD: iterations of the final decay",
           Positive{});
     field("lr-wsd-decay-samples", lr_wsd_decay_samples, "the same in samples", Positive{});
     field("override-opt-param-scheduler", override_opt_param_scheduler,
-          "on resume these schedules win over the checkpoint's",
+          "on resume, use the schedules of the flags instead of the checkpoint's",
           Alias{"override-opt_param-scheduler"}, Alias{"override-lr-scheduler"});
     field("use-checkpoint-opt-param-scheduler", use_checkpoint_opt_param_scheduler,
-          "on resume the checkpoint's schedules win over these",
+          "on resume, use the checkpoint's schedules instead of those of the flags",
           Alias{"use-checkpoint-opt_param-scheduler"}, Alias{"use-checkpoint-lr-scheduler"});
 
     field("weight-decay", weight_decay, "decoupled weight decay, on matrices only", NotNegative{});
@@ -126,44 +126,45 @@ struct OptimizerConfig {
           NotNegative{});
     field("end-weight-decay", end_weight_decay, "weight decay at the last iteration",
           NotNegative{});
-    field("weight-decay-incr-style", weight_decay_incr_style, "how weight decay gets there");
+    field("weight-decay-incr-style", weight_decay_incr_style,
+          "how weight decay changes from start to end");
     field("apply-wd-to-qk-layernorm", apply_wd_to_qk_layernorm,
-          "decay also the weights of the q and k norms");
+          "also decay the weights of the q and k norms");
     field("clip-grad", clip_grad, "largest norm of the whole gradient; 0 is no limit",
           NotNegative{});
 
-    field("adam-beta1", adam_beta1, "Adam: memory of the gradient", FractionBelowOne{});
-    field("adam-beta2", adam_beta2, "Adam: memory of its square", FractionBelowOne{});
+    field("adam-beta1", adam_beta1, "Adam: decay rate of the first moment", FractionBelowOne{});
+    field("adam-beta2", adam_beta2, "Adam: decay rate of the second moment", FractionBelowOne{});
     field("adam-eps", adam_eps, "Adam: added to the denominator", Positive{});
-    field("sgd-momentum", sgd_momentum, "SGD: memory of the gradient", FractionBelowOne{});
+    field("sgd-momentum", sgd_momentum, "SGD: momentum", FractionBelowOne{});
 
     field("use-precision-aware-optimizer", use_precision_aware_optimizer,
-          "main gradients and moments may have 16 bits");
+          "allow 16-bit main gradients and moments");
     const char* range = "it is too small for squares of gradients; bf16 has fp32's range";
     const char* eight = "moments of 8 bits are not in this build";
     field("main-grads-dtype", main_grads_dtype,
-          "main gradients: what backwards add to and ranks sum");
-    field("exp-avg-dtype", exp_avg_dtype, "Adam's memory of the gradient; bf16 rounds at random",
+          "type of the main gradients, which sum those of all micro-batches");
+    field("exp-avg-dtype", exp_avg_dtype,
+          "type of Adam's first moment; bf16 uses stochastic rounding",
           Refuses{{{"fp16", range}, {"fp8", eight}}});
     field("exp-avg-sq-dtype", exp_avg_sq_dtype,
-          "Adam's memory of its square; bf16 rounds at random",
+          "type of Adam's second moment; bf16 uses stochastic rounding",
           Refuses{{{"fp16", range}, {"fp8", eight}}});
     field("optimizer-cpu-offload", optimizer_cpu_offload,
           "keep masters and moments in host memory; the CPU updates the weights");
     field("optimizer-offload-fraction", optimizer_offload_fraction,
-          "share of the parameters for which that is done", InRange{0, 1});
+          "fraction of the parameters that --optimizer-cpu-offload applies to", InRange{0, 1});
     field("overlap-cpu-optimizer-d2h-h2d", overlap_cpu_optimizer_d2h_h2d,
-          "copy gradients and weights while others are updated");
+          "copy gradients and weights while other chunks are updated");
     field("optimizer-offload-chunk", optimizer_offload_chunk,
           "elements that are copied and updated at a time", Positive{}, Own{});
 
-    field("loss-scale", loss_scale, "fp16: fixed factor on the loss", Positive{},
-          DefaultIs{"dynamic"});
-    field("initial-loss-scale", initial_loss_scale, "fp16: first dynamic factor", Positive{});
-    field("min-loss-scale", min_loss_scale, "fp16: least dynamic factor", Positive{});
-    field("loss-scale-window", loss_scale_window, "fp16: good steps before the factor doubles",
+    field("loss-scale", loss_scale, "fp16: fixed loss scale", Positive{}, DefaultIs{"dynamic"});
+    field("initial-loss-scale", initial_loss_scale, "fp16: first dynamic loss scale", Positive{});
+    field("min-loss-scale", min_loss_scale, "fp16: smallest dynamic loss scale", Positive{});
+    field("loss-scale-window", loss_scale_window, "fp16: good steps before the loss scale doubles",
           Positive{});
-    field("hysteresis", hysteresis, "fp16: overflows before the factor halves", Positive{});
+    field("hysteresis", hysteresis, "fp16: overflows before the loss scale halves", Positive{});
   }
 };
 

@@ -65,17 +65,19 @@ void ParallelConfig::each(Field&& field) {
   field("expert-tensor-parallel-size", expert_tensor_parallel_size,
         "ranks that share every expert's matrices", ranks, DefaultIs{"TP"});
   field("sequence-parallel", sequence_parallel,
-        "cut norms and dropout over the tensor-parallel ranks; needs TP 2 or more");
+        "split norms and dropout along the sequence over the tensor-parallel ranks; needs TP 2 or "
+        "more");
   field("use-tp-pp-dp-mapping", use_tp_pp_dp_mapping,
         "number the ranks tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
   field("tp-comm-overlap", tp_comm_overlap,
-        "cut exchanges between tensor-parallel ranks into chunks that overlap with the "
-        "neighbouring product (cuda)");
+        "split exchanges between tensor-parallel ranks into chunks that overlap with the "
+        "neighbouring matrix product (cuda)");
 
   field("num-layers-per-virtual-pipeline-stage", num_layers_per_virtual_pipeline_stage,
-        "layers of a chunk; a pipeline rank has several chunks", Positive{});
+        "layers per chunk; a pipeline rank then has several chunks (interleaved schedule)",
+        Positive{});
   field("num-virtual-stages-per-pipeline-rank", num_virtual_stages_per_pipeline_rank,
-        "chunks of layers that a pipeline rank has (VPP)", Positive{});
+        "chunks of layers per pipeline rank (VPP)", Positive{});
   field("microbatch-group-size-per-virtual-pipeline-stage",
         microbatch_group_size_per_virtual_pipeline_stage,
         "micro-batches that pass a chunk before the next chunk begins", Positive{},
@@ -85,33 +87,33 @@ void ParallelConfig::each(Field&& field) {
   field("decoder-last-pipeline-num-layers", decoder_last_pipeline_num_layers,
         "layers of the last pipeline stage", Positive{}, DefaultIs{"an even share"});
   field("account-for-embedding-in-pipeline-split", account_for_embedding_in_pipeline_split,
-        "count the embedding as a layer when layers are cut over stages");
+        "count the embedding as a layer when layers are divided among stages");
   field("account-for-loss-in-pipeline-split", account_for_loss_in_pipeline_split,
-        "count the loss as a layer when layers are cut over stages");
+        "count the loss as a layer when layers are divided among stages");
   field("pipeline-model-parallel-layout", pipeline_model_parallel_layout,
         "what every chunk holds, e.g. \"Et*3|(tt|)*2tL\"");
   field("overlap-p2p-communication", overlap_p2p_communication,
         "post receives only when their data is needed");
   field("pipeline-schedule", pipeline_schedule,
-        "order of work in a pipeline: 1f1b (interleaved with several chunks a rank), or zb-h1, "
-        "which puts off weight gradients to fill the bubble",
+        "order of work in a pipeline: 1f1b (interleaved if a rank has several chunks), or zb-h1, "
+        "which defers weight gradients to fill the bubble",
         Own{});
 
   field("use-distributed-optimizer", use_distributed_optimizer,
-        "cut optimizer state over the data-parallel ranks (ZeRO-1)");
+        "shard the optimizer state over the data-parallel ranks (ZeRO-1)");
   field("overlap-grad-reduce", overlap_grad_reduce,
-        "reduce gradients bucket by bucket while the backward still runs");
+        "reduce gradients bucket by bucket during the backward");
   field("overlap-param-gather", overlap_param_gather,
-        "gather updated weights while the next forward already runs");
+        "gather updated weights during the next forward");
   field("grad-reduce-in-bf16", grad_reduce_in_bf16, "keep and reduce gradients in bf16");
-  field("ddp-bucket-size", ddp_bucket_size, "elements of a bucket of gradients", Positive{},
+  field("ddp-bucket-size", ddp_bucket_size, "elements per gradient bucket", Positive{},
         DefaultIs{"40 million, at least a million a rank"});
 
   field("local-ranks", local_ranks,
-        "run that many ranks as threads of this process, on CPUs, without a launcher", Positive{},
+        "run this many ranks as threads of this process, on CPUs, without a launcher", Positive{},
         Own{}, DefaultIs{"TP x PP x CP"});
   field("distributed-timeout-minutes", distributed_timeout_minutes,
-        "no rank waits longer for another", Positive{});
+        "longest time that a rank waits for another", Positive{});
 }
 
 std::vector<Rule> parallel_rules();

@@ -38,12 +38,12 @@ struct TokenizerConfig {
                    {"SFTTokenizer", "--sft goes with the type of the tokenizer itself"}}});
     field("tokenizer-model", tokenizer_model, "file or folder of the tokenizer");
     field("tokenizer-hf-include-special-tokens", tokenizer_hf_include_special_tokens,
-          "HuggingFaceTokenizer: documents without what the tokenizer puts around a text "
+          "HuggingFaceTokenizer: do not add the tokenizer's special tokens to documents "
           "(<|begin_of_text|>, <s>)",
           OffSwitch{"tokenizer-hf-no-include-special-tokens"});
     field("vocab-file", vocab_file, "GPT-2 BPE: vocab.json");
     field("merge-file", merge_file, "GPT-2 BPE: merges.txt");
-    field("tiktoken-pattern", tiktoken_pattern, "TikToken: how text is cut into words",
+    field("tiktoken-pattern", tiktoken_pattern, "TikToken: how text is split into words",
           OneOf{{"v1", "v2"}});
     field("tiktoken-num-special-tokens", tiktoken_num_special_tokens,
           "TikToken: ids kept for special tokens", NotNegative{});

@@ -61,7 +61,7 @@ DatasetRequest dataset_request(const RunConfig& config, Tokenizers how) {
   const int64_t evaluations =
       train.eval_interval && !train.skip_train ? iterations / *train.eval_interval + 1 : 1;
   PHX_CHECK(train.seed <= 0xffffffff, "--seed ", train.seed,
-            " is more than NumPy takes, which orders the samples: 4294967295");
+            " is too large for NumPy's generator, which shuffles the samples: at most 4294967295");
   return {.sample = {.seq_length = config.model.seq_length,
                      .eod = special.eod,
                      // Made-up chats have the parts of real ones.

@@ -12,8 +12,8 @@ void TransformerConfig::each(Field&& field) {
       vocabulary{1, 2147483647};
   field("num-layers", num_layers, "transformer layers", layers, Required{});
   field("hidden-size", hidden_size, "width h of the residual stream", width, Required{});
-  field("ffn-hidden-size", ffn_hidden_size, "inner width of the MLP, of one half when gated", width,
-        DefaultIs{"4h; gated: 8h/3 rounded down to a multiple of 64"});
+  field("ffn-hidden-size", ffn_hidden_size, "inner width of the MLP; if it is gated, of each half",
+        width, DefaultIs{"4h; gated: 8h/3 rounded down to a multiple of 64"});
   field("num-attention-heads", num_attention_heads, "query heads", width, Required{});
   field("group-query-attention", group_query_attention, "let query heads share key/value heads");
   field("num-query-groups", num_query_groups, "key/value heads, with --group-query-attention",
@@ -22,17 +22,17 @@ void TransformerConfig::each(Field&& field) {
   field("seq-length", seq_length, "tokens in a training sequence", positions, Required{},
         Alias{"encoder-seq-length"});
   field("max-position-embeddings", max_position_embeddings,
-        "positions the model knows; at least --seq-length", positions, Required{});
+        "largest number of positions; at least --seq-length", positions, Required{});
   field("vocab-size", vocab_size, "tokens of the vocabulary, before padding", vocabulary,
         DefaultIs{"the tokenizer's"});
   field("padded-vocab-size", padded_vocab_size, "rows of the embedding, padding included",
         vocabulary, DefaultIs{"--vocab-size rounded up"});
   field("make-vocab-size-divisible-by", make_vocab_size_divisible_by,
-        "the vocabulary is padded to a multiple of this times tensor parallel", width);
+        "pad the vocabulary to a multiple of this times the tensor-parallel size", width);
   field("untie-embeddings-and-output-weights", untie_embeddings_and_output_weights,
         "give the output layer its own weights");
 
-  field("position-embedding-type", position_embedding_type, "how positions enter the model",
+  field("position-embedding-type", position_embedding_type, "kind of position embedding",
         Means{"use-rotary-position-embeddings", "rope"},
         Refuses{{{"mrope", "multimodal positions are not in this build yet"},
                  {"relative", "T5's relative bias is not in this build"}}});
@@ -45,50 +45,56 @@ void TransformerConfig::each(Field&& field) {
   field("rotary-interleaved", rotary_interleaved, "rotate even/odd pairs instead of halves");
   field("rotary-seq-len-interpolation-factor", rotary_seq_len_interpolation_factor,
         "divide positions by this", Positive{});
-  field("use-rope-scaling", use_rope_scaling, "stretch low rotary frequencies as Llama 3.1 does");
-  field("rope-scaling-factor", rope_scaling_factor, "factor of that stretching", Positive{});
+  field("use-rope-scaling", use_rope_scaling, "scale low rotary frequencies as Llama 3.1 does");
+  field("rope-scaling-factor", rope_scaling_factor, "factor of --use-rope-scaling", Positive{});
   field("rope-scaling-low-freq-factor", rope_scaling_low_freq_factor,
-        "below original length / this many turns a frequency is stretched in full", Positive{},
-        Own{});
-  field("rope-scaling-high-freq-factor", rope_scaling_high_freq_factor,
-        "above original length / this many turns a frequency is left alone", Positive{}, Own{});
-  field("rope-scaling-original-max-position-embeddings",
-        rope_scaling_original_max_position_embeddings, "context length before the stretching",
+        "frequencies with fewer rotations than this in the original context are scaled in full",
         Positive{}, Own{});
-  field("rotary-scaling-factor", rotary_scaling_factor, "YaRN: how far the context is stretched",
-        AtLeast{1.0}, Alias{"yarn-rotary-scaling-factor"});
+  field("rope-scaling-high-freq-factor", rope_scaling_high_freq_factor,
+        "frequencies with more rotations than this in the original context are not scaled",
+        Positive{}, Own{});
+  field("rope-scaling-original-max-position-embeddings",
+        rope_scaling_original_max_position_embeddings, "context length before the scaling",
+        Positive{}, Own{});
+  field("rotary-scaling-factor", rotary_scaling_factor,
+        "YaRN: factor by which the context is extended", AtLeast{1.0},
+        Alias{"yarn-rotary-scaling-factor"});
   field("yarn-original-max-position-embeddings", yarn_original_max_position_embeddings,
-        "YaRN: context length before the stretching", Positive{},
+        "YaRN: context length before it is extended", Positive{},
         Alias{"original-max-position-embeddings"});
-  field("yarn-beta-fast", yarn_beta_fast, "YaRN: turns above which a frequency is left alone",
+  field("yarn-beta-fast", yarn_beta_fast,
+        "YaRN: frequencies with more rotations than this in the original context are not scaled",
         Positive{}, Alias{"beta-fast"});
-  field("yarn-beta-slow", yarn_beta_slow,
-        "YaRN: turns below which a frequency is stretched in full", Positive{}, Alias{"beta-slow"});
+  field(
+      "yarn-beta-slow", yarn_beta_slow,
+      "YaRN: frequencies with fewer rotations than this in the original context are scaled in full",
+      Positive{}, Alias{"beta-slow"});
   field("yarn-correction-range-round-to-int", yarn_correction_range_round_to_int,
-        "YaRN: the ramp between the two begins and ends at fractions of a pair");
+        "YaRN: do not round the ends of the ramp between the two to whole channel pairs");
   field("mscale", mscale, "YaRN: weight of the attention magnitude", NotNegative{},
         Alias{"yarn-mscale"});
   field("mscale-all-dim", mscale_all_dim, "YaRN: the same over all channels", NotNegative{},
         Alias{"yarn-mscale-all-dim"});
   field("no-rope-freq", no_rope_freq,
-        "layers without rotation: every N-th, or a list with 1 = none");
+        "layers without RoPE: every N-th, or a list with 1 = without");
 
   field("normalization", normalization, "kind of norm");
   field("norm-epsilon", norm_epsilon, "added to the variance", Positive{},
         Alias{"layernorm-epsilon"});
-  field("apply-layernorm-1p", apply_layernorm_1p, "keep gamma as its distance from one");
+  field("apply-layernorm-1p", apply_layernorm_1p, "store the norm's weight minus one");
   field("qk-layernorm", qk_layernorm, "normalise every head of q and k");
   field("post-layernorms", post_layernorms,
-        "normalise also what attention and MLP add to the residual stream (Gemma)", Own{});
+        "also normalise the outputs of attention and MLP before they are added to the residual "
+        "stream (Gemma)",
+        Own{});
 
   field("swiglu", swiglu, "MLP gated by SiLU");
   field("geglu", geglu, "MLP gated by the tanh form of GELU (Gemma)", Own{});
   field("squared-relu", squared_relu, "MLP with ReLU squared");
   field("openai-gelu", openai_gelu, "MLP with the tanh form of GELU");
-  field(
-      "bias-gelu-fusion", bias_gelu_fusion,
-      "GELU in its exact form by erf also where the layer has a bias; Megatron's fused kernel, its "
-      "default there, computes the tanh form");
+  field("bias-gelu-fusion", bias_gelu_fusion,
+        "use the exact GELU (erf) also in layers with a bias; the default there is the tanh form, "
+        "as in Megatron's fused kernel");
 
   moe.each(field);
 
@@ -110,9 +116,10 @@ void TransformerConfig::each(Field&& field) {
         Positive{}, Own{});
 
   field("attention-dropout", attention_dropout, "dropout on attention weights", FractionBelowOne{});
-  field("hidden-dropout", hidden_dropout, "dropout on what joins the residual stream",
-        FractionBelowOne{});
-  field("init-method-std", init_method_std, "sigma of the initial weights", Positive{});
+  field("hidden-dropout", hidden_dropout,
+        "dropout on the outputs that are added to the residual stream", FractionBelowOne{});
+  field("init-method-std", init_method_std, "standard deviation of the initial weights",
+        Positive{});
   field("embedding-init-method-std", embedding_init_method_std, "the same for the embedding",
         Positive{}, DefaultIs{"--init-method-std"});
 }

@@ -26,25 +26,29 @@ struct SftConfig {
 
   template <class Field>
   void each(Field&& field) {
-    field("sft", sft, "--data-path names JSON lines of chats; loss on the assistant's turns alone");
-    field(
-        "sft-tokenizer-prompt-format", sft_tokenizer_prompt_format,
-        "how chats are written: by the tokenizer's own template, or as nothing but their contents",
-        OneOf{{"default", "identity"}}, DefaultIs{"default"},
-        Refuses{{{"nemotron-h-aligned",
-                  "its template is not ours to carry: --chat-template "
-                  "FILE.jinja names it"},
-                 {"nemotron-nano-v2",
-                  "its template is not ours to carry: --chat-template "
-                  "FILE.jinja names it"}}});
+    field("sft", sft,
+          "train on chats: --data-path names JSON lines of conversations; only the assistant's "
+          "turns have a loss");
+    field("sft-tokenizer-prompt-format", sft_tokenizer_prompt_format,
+          "how chats are formatted: with the tokenizer's own template, or as the plain contents of "
+          "the messages",
+          OneOf{{"default", "identity"}}, DefaultIs{"default"},
+          Refuses{{{"nemotron-h-aligned",
+                    "its template is not ours to carry: --chat-template "
+                    "FILE.jinja names it"},
+                   {"nemotron-nano-v2",
+                    "its template is not ours to carry: --chat-template "
+                    "FILE.jinja names it"}}});
     field("chat-template", chat_template,
           "a folder with chat_template.jinja or tokenizer_config.json, or such a file",
           DefaultIs{"the folder of --tokenizer-model"});
-    field("chat-template-name", chat_template_name, "which one, where a config has several", Own{});
+    field("chat-template-name", chat_template_name, "which template, if a config has several",
+          Own{});
     field("sft-packing", sft_packing,
-          "several chats in a sample: none, as they come, or by length with the least padding",
+          "how chats are packed into samples: one each, in the order of the file, or by length "
+          "with the least padding",
           OneOf{{"none", "in-order", "first-fit-decreasing"}}, Own{});
-    field("sft-too-long", sft_too_long, "what becomes of chats longer than a sample",
+    field("sft-too-long", sft_too_long, "what to do with chats longer than --seq-length",
           OneOf{{"cut", "skip"}}, Own{});
   }
 };
