@@ -36,6 +36,15 @@ Problem yaml_problem(const std::string& shown, const std::string& text, const st
   return {ProblemKind::value, shown, str_cat(shown, " ", text), hint};
 }
 
+// Is this a switch that is turned off?
+bool says_off(const std::vector<std::string>& values) {
+  try {
+    return values.size() == 1 && !parse_bool(values[0]);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 bool holds_only_scalars(const YAML::Node& list) {
   return std::all_of(list.begin(), list.end(),
                      [](const YAML::Node& item) { return item.IsScalar(); });
@@ -130,8 +139,7 @@ void OptionSet::take_yaml(const std::string& name, const std::string& shown,
     }
     apply(*option, meaning, values, shown, report);
   } else if (const CatalogueEntry* entry = find_catalogued(name)) {
-    const bool off = entry->arity.most == 0 && values.size() == 1 && values[0] == "false";
-    if (!off) take_catalogued(*entry, values, report);
+    if (!(entry->arity.most == 0 && says_off(values))) take_catalogued(*entry, values, report);
   } else {
     report.problems.push_back(unknown(shown, name));
   }
