@@ -60,30 +60,6 @@ TEST(OwnOptions, AskingForOptionsThatWereNotDeclaredIsAnError) {
   EXPECT_TRUE(OwnOptions().empty());
 }
 
-struct RuleConfig {
-  std::string rule = "adam";
-  template <class Field>
-  void each(Field&& field) {
-    field("rule", rule, "which", Refuses{{{"lion", "not here"}, {"muon", "not here"}}});
-  }
-};
-
-TEST(OptionSet, ChoicesOfACatalogueAreCheckedAndNoLongerRefused) {
-  RuleConfig config;
-  OptionSet set;
-  set.add("Run", config);
-  set.set_choices("rule", {"adam", "lion"});
-  const auto problem = [&](const char* value) {
-    const std::vector<std::string> args = {"--rule", value};
-    const ParseReport report = set.parse(args);
-    return report.ok() ? "" : report.problems[0].text;
-  };
-  EXPECT_EQ(problem("lion"), "");
-  EXPECT_EQ(config.rule, "lion");
-  EXPECT_NE(problem("muon").find("not here"), std::string::npos);
-  EXPECT_NE(problem("sgd").find("is not one of adam, lion"), std::string::npos);
-}
-
 struct Entry {
   std::string name;
 };
