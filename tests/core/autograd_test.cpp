@@ -2,46 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include "phalanx/core/accumulate.h"
+#include "core/toy_graph.h"
 #include "phalanx/core/segment.h"
-#include "support/gradients.h"
 
 namespace phx {
 namespace {
 
 using namespace phx::testing;
-
-// y = factor * x, counting how often its closure is alive, to see when saved tensors go.
-Tensor times(const Tensor& x, double factor, std::shared_ptr<int> alive = nullptr) {
-  Tensor y = empty_like(x);
-  for (int64_t i = 0; i < x.numel(); ++i) y.data<double>()[i] = factor * x.data<double>()[i];
-  return with_backward(y, {x}, [factor, alive](const Tensor& dy, GradOut& grad) {
-    Tensor& dx = grad.out(0);
-    for (int64_t i = 0; i < dy.numel(); ++i) dx.data<double>()[i] = factor * dy.data<double>()[i];
-  });
-}
-
-Tensor plus(const Tensor& a, const Tensor& b) {
-  Tensor y = empty_like(a);
-  for (int64_t i = 0; i < a.numel(); ++i)
-    y.data<double>()[i] = a.data<double>()[i] + b.data<double>()[i];
-  return with_backward(y, {a, b}, [](const Tensor& dy, GradOut& grad) {
-    grad.pass(0, dy);
-    grad.pass(1, dy);
-  });
-}
-
-Tensor one() { return from_values(std::vector<double>{1.0}, {1}, DType::f64, test_device()); }
-
-// A parameter in miniature.
-struct ToyLeaf : Node {
-  ToyLeaf() : Node(test_runtime()), gradient(zeros({1}, DType::f64, test_device())) {}
-  bool is_leaf() const override { return true; }
-  Sink leaf_sink() override { return {gradient, touched++ ? 1.f : 0.f}; }
-  void leaf_done() override { ++done; }
-  Tensor gradient;
-  int touched = 0, done = 0;
-};
 
 TEST(Autograd, AddsTheGradientsOfEveryUse) {
   const Tensor x = one();
@@ -108,21 +75,6 @@ TEST(Autograd, ALeafIsToldWhenEachUseIsDone) {
   EXPECT_EQ(to_values(leaf->gradient)[0], 5.0);
 }
 
-Tensor with_deferred_weight(const Tensor& x, const Tensor& w) {
-  Tensor y = empty_like(x);
-  y.data<double>()[0] = x.data<double>()[0] * w.data<double>()[0];
-  return with_backward(
-      y, {x, w}, [x = x.detach(), w = w.detach()](const Tensor& dy, GradOut& grad) {
-        grad.out(0).data<double>()[0] = dy.data<double>()[0] * w.data<double>()[0];
-        grad.later(1, [x, dy](const Sink& dw) {
-          const Tensor product =
-              from_values(std::vector<double>{x.data<double>()[0] * dy.data<double>()[0]}, {1},
-                          DType::f64, x.device());
-          add_to_sink(product, dw);
-        });
-      });
-}
-
 TEST(Autograd, WeightGradientsCanBePutOff) {
   auto leaf = std::make_shared<ToyLeaf>();
   Tensor w = one();
@@ -136,32 +88,6 @@ TEST(Autograd, WeightGradientsCanBePutOff) {
   for (auto& job : work) job();
   EXPECT_EQ(leaf->done, 1);
   EXPECT_EQ(to_values(leaf->gradient)[0], 7.0);
-}
-
-TEST(Recompute, GivesTheSameGradientAndKeepsNothingInBetween) {
-  auto leaf = std::make_shared<ToyLeaf>();
-  Tensor w = one();
-  w.set_node(leaf, 0);
-  auto alive = std::make_shared<int>(0);
-  const Tensor x = one(), dy = one();
-  Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
-    return recompute(in, [&](std::span<const Tensor> again) {
-      return std::vector<Tensor>{
-          plus(times(again[0], 4, alive), with_deferred_weight(again[0], w))};
-    });
-  });
-  EXPECT_EQ(alive.use_count(), 1) << "the forward of a recomputed segment saved something";
-  EXPECT_EQ(to_values(segment.backward(std::span(&dy, 1))[0])[0], 5.0);
-  EXPECT_EQ(to_values(leaf->gradient)[0], 1.0);
-  EXPECT_EQ(leaf->done, 1);
-}
-
-TEST(Autograd, ReshapeIsDifferentiable) {
-  expect_gradients_match(
-      [](std::span<const Tensor> in) {
-        return in[0].reshape({2, kOpenDim});
-      },
-      {randn({4, 3}, Seed{1})});
 }
 
 }  // namespace
