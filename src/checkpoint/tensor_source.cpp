@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "phalanx/base/error.h"
 #include "phalanx/core/shape.h"
@@ -23,6 +26,23 @@ constexpr std::array<std::pair<DType, std::string_view>, 10> kNames = {{
     {DType::u16, "U16"},
     {DType::u8, "U8"},
 }};
+
+// Of the floats on both sides of `value` the one with an odd last bit, or `value` itself: what is
+// rounded from there to 16 bits is what rounding `value` would have given.
+float rounded_to_odd(double value) {
+  const float near = float(value);
+  if (double(near) == value || std::isnan(value)) return near;
+  if ((std::bit_cast<uint32_t>(near) & 1) == 1) return near;
+  return std::nextafter(near, double(near) < value ? INFINITY : -INFINITY);
+}
+
+template <class To, class From>
+To rounded(From value) {
+  if constexpr (std::is_same_v<From, double> && sizeof(To) == 2)
+    return To(rounded_to_odd(value));
+  else
+    return To(acc_t<To>(value));
+}
 
 }  // namespace
 
@@ -88,7 +108,7 @@ void convert_floats(DType given, std::span<const std::byte> from, DType wanted,
       for (int64_t i = 0; i < count; ++i) {
         From value;  // bytes from a file lie at any address
         std::memcpy(&value, from.data() + i * int64_t(sizeof(From)), sizeof(From));
-        const To result = To(acc_t<To>(acc_t<From>(value)));
+        const To result = rounded<To>(acc_t<From>(value));
         std::memcpy(to.data() + i * int64_t(sizeof(To)), &result, sizeof(To));
       }
     });
