@@ -10,7 +10,6 @@
 #include "phalanx/checkpoint/loader.h"
 #include "phalanx/checkpoint/safetensors.h"
 #include "phalanx/checkpoint/saver.h"
-#include "phalanx/checkpoint/write_checkpoint.h"
 #include "support/gradients.h"
 #include "support/temp_folder.h"
 
@@ -63,36 +62,6 @@ TEST(NativeCheckpoint, IsAFileThatOtherReadersOfSafetensorsUnderstand) {
   const auto bytes = file.at("columns.weight").bytes;
   EXPECT_TRUE(std::ranges::equal(
       bytes, all_bytes(NativeCheckpoint(checkpoint_path(folder.path(), 1)))["columns.weight"]));
-}
-
-TEST(NativeCheckpoint, ALoadThatDoesNotFitNamesEveryTensorAndChangesNothing) {
-  const TempFolder folder;
-  CutStore saved(test_device(), 1);
-  save(folder.path(), 1, saved);
-  const NativeCheckpoint checkpoint(checkpoint_path(folder.path(), 1));
-  TensorInfos expected = checkpoint.tensors();
-  auto moved = expected.extract("vector.bias");
-  moved.key() = "vector.bia";
-  expected.insert(std::move(moved));
-  expected["table.weight"].shape = {11, 5};
-  expected["other"] = {DType::f32, {1}};
-  EXPECT_EQ(error_of([&] { check_tensors(checkpoint, expected); }),
-            checkpoint.description() +
-                " does not fit the model: 2 of 5 tensors do\n"
-                "  missing in the file: 2\n    other\n"
-                "    vector.bia (the nearest it has is vector.bias)\n"
-                "  different: 1\n"
-                "    table.weight: the file has F32 [11, 4], the model F32 [11, 5]\n"
-                "  not in the model: 1\n    vector.bias");
-  CutStore other(test_device(), 5, 0, 1, {.dtype = DType::bf16});
-  const auto before = to_values(other.store.weights());
-  EXPECT_THAT(error_of([&] { load_parameters(checkpoint, other.store, other.states()); }),
-              HasSubstr("the file has F32 [16, 6], the model BF16 [16, 6]"));
-  EXPECT_EQ(to_values(other.store.weights()), before);
-  load_parameters(checkpoint, other.store, other.states(), {.convert = true});
-  CutStore rounded(test_device(), 1, 0, 1, {.dtype = DType::bf16});
-  EXPECT_EQ(to_values(other.store.weights()), to_values(rounded.store.weights()))
-      << "normals are drawn in f32 and rounded once, as a conversion does";
 }
 
 TEST(NativeCheckpoint, AFlippedBitAnywhereIsFoundAndItsFileNamed) {
@@ -213,75 +182,6 @@ TEST(NativeCheckpoint, ARankReadsItsOwnRowsAndAtMostTwoBlocksBesideThem) {
     ParameterStore truth(quarter, test_device(), {.gradients = false});
     EXPECT_EQ(to_values(store.weights()), to_values(truth.weights()));
   }
-}
-
-// Any box of a tensor of three axes, from pieces that cut it elsewhere.
-TEST(NativeCheckpoint, WritesAnySourceInFilesOfABoundedSizeAndReadsAnyBox) {
-  class Counting : public TensorSource {
-   public:
-    Counting() { infos_["a"] = {DType::i32, {3, 4, 5}}, infos_["b"] = {DType::u8, {}}; }
-    const TensorInfos& tensors() const override { return infos_; }
-    void read(const std::string& name, const Box& box, std::span<std::byte> out) const override {
-      if (name == "b") {
-        out[0] = std::byte{42};
-        return;
-      }
-      auto* to = reinterpret_cast<int32_t*>(out.data());
-      for (int64_t i = 0; i < box.size[0]; ++i)
-        for (int64_t j = 0; j < box.size[1]; ++j)
-          for (int64_t k = 0; k < box.size[2]; ++k)
-            *to++ = int32_t((box.begin[0] + i) * 100 + (box.begin[1] + j) * 10 + box.begin[2] + k);
-    }
-    std::string description() const override { return "numbers"; }
-
-   private:
-    TensorInfos infos_;
-  };
-  const TempFolder folder;
-  const Counting source;
-  write_checkpoint(folder.path(), 3, source, {{"state", "{}"}}, {.shard_bytes = 1});
-  const NativeCheckpoint checkpoint(checkpoint_path(folder.path(), 3));
-  EXPECT_EQ(checkpoint.manifest().files.size(), 2u);
-  EXPECT_EQ(all_bytes(checkpoint), all_bytes(source));
-  for (int64_t i = 0; i < 3; ++i)
-    for (int64_t j = 0; j < 4; ++j)
-      for (int64_t k = 0; k < 5; ++k) {
-        const Box box{{i, j, k}, {3 - i, 4 - j, 5 - k}};
-        std::vector<std::byte> a(size_t(box.numel() * 4)), b(a.size());
-        source.read("a", box, a);
-        checkpoint.read("a", box, b);
-        EXPECT_EQ(a, b) << i << j << k;
-      }
-}
-
-TEST(TensorSource, SlabsAreATensorInOrderWhateverTheirSize) {
-  for (const std::vector<int64_t>& shape :
-       {std::vector<int64_t>{}, {7}, {3, 5}, {2, 3, 4}, {1, 6, 1, 2}, {4, 0, 2}}) {
-    for (int64_t bytes = 1; bytes < 100; bytes += 3) {
-      std::vector<int64_t> order;  // global places of the elements
-      for_each_slab({DType::i32, shape}, bytes, [&](const Box& slab) {
-        EXPECT_LE(slab.numel() * 4, std::max<int64_t>(bytes, 4));
-        for (int64_t i = 0; i < slab.numel(); ++i) {
-          int64_t rest = i, place = 0, scale = 1;
-          for (size_t axis = shape.size(); axis-- > 0;) {
-            place += (slab.begin[axis] + rest % slab.size[axis]) * scale;
-            rest /= slab.size[axis];
-            scale *= shape[axis];
-          }
-          order.push_back(place);
-        }
-      });
-      ASSERT_EQ(int64_t(order.size()), whole_box(shape).numel());
-      for (size_t i = 0; i < order.size(); ++i) ASSERT_EQ(order[i], int64_t(i));
-    }
-  }
-}
-
-TEST(CheckpointFolder, WithoutATrackerThereIsNoneAndABrokenTrackerIsAnError) {
-  const TempFolder folder;
-  EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
-  write_file(folder / "latest_checkpointed_iteration.txt", "6abc");
-  EXPECT_THAT(error_of([&] { latest_checkpoint(folder.path()); }), HasSubstr("holds '6abc'"));
 }
 
 }  // namespace

@@ -3,13 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "checkpoint/torch_fixture.h"
-#include "phalanx/checkpoint/torch/pickle_json.h"
-#include "phalanx/checkpoint/torch/pickle_writer.h"
-#include "phalanx/checkpoint/torch/torch_folder.h"
-#include "phalanx/checkpoint/torch/zip.h"
+#include "phalanx/checkpoint/torch/torch_archive.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -135,148 +130,9 @@ TEST(TorchFile, BoxesBeyondTheTensorAreRefused) {
               HasSubstr("has no tensor wait among its 13"));
 }
 
-// A tensor that Python code gave attributes: a function, a class, the function's arguments and the
-// attributes.
-std::string attributed_file(const char* function, const char* type) {
-  PickleWriter writer;
-  writer.dict([&] {
-    writer.text("x");
-    writer.call("torch._tensor", "_rebuild_from_type_v2", [&] {
-      writer.global("torch._utils", function);
-      writer.global("torch", type);
-      writer.tuple([&] {
-        writer.persistent([&] {
-          writer.text("storage");
-          writer.global("torch", "FloatStorage");
-          writer.text("0");
-          writer.text("cpu");
-          writer.integer(2);
-        });
-        writer.integer(0);
-        writer.integers(std::vector<int64_t>{2});
-        writer.integers(std::vector<int64_t>{1});
-      });
-      writer.dict([&] {
-        writer.text("shared");
-        writer.boolean(true);
-      });
-    });
-  });
-  std::string bytes;
-  ZipWriter zip([&](std::span<const std::byte> part) {
-    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
-  });
-  zip.add("a/data.pkl", as_bytes(writer.finish()));
-  const float numbers[] = {3, 5};
-  zip.add("a/data/0", std::as_bytes(std::span(numbers)));
-  zip.finish();
-  return bytes;
-}
-
-TEST(TorchFile, TensorsWithAttributesAreTensors) {
-  const TempFolder folder;
-  write_file(folder / "x.pt", attributed_file("_rebuild_tensor_v2", "Tensor"));
-  EXPECT_EQ(read_numbers(TorchFile(folder / "x.pt"), "x"), (std::vector<double>{3, 5}));
-  // Other functions and classes that a file may mention make none.
-  for (const auto& [function, type] :
-       {std::pair("_rebuild_parameter", "Tensor"), std::pair("_rebuild_tensor_v2", "Size")}) {
-    const std::string bytes = attributed_file(function, type);
-    const TorchArchive archive(as_bytes(bytes), "x.pt");
-    EXPECT_TRUE(archive.tensors(archive.root()).empty()) << function << " " << type;
-  }
-}
-
-TEST(TorchFile, ATensorOfOneElementIsANumber) {
-  const std::string bytes = read_file(torch_fixture("plain.pt"));
-  const TorchArchive archive(as_bytes(bytes), "plain.pt");
-  EXPECT_EQ(archive.number(*archive.root().find("scalar")), fixture_value("scalar", 0));
-  EXPECT_EQ(archive.number(*archive.root().find("step")), 17);
-  EXPECT_EQ(archive.number(*archive.root().find("weight")), std::nullopt);
-  const auto json = nlohmann::json::parse(pickle_json(archive.root(), archive));
-  EXPECT_EQ(json["scalar"], fixture_value("scalar", 0));
-  EXPECT_TRUE(json["weight"].is_null());
-}
-
-// A torch.save file with one float tensor as the numbers describe it, over 6 floats; `model`: as
-// the only weight of a Megatron rank.
-std::string tensor_file(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
-                        const char* storage = "FloatStorage", const char* key = "0",
-                        bool model = false) {
-  PickleWriter writer;
-  const auto dict = [&] {
-    writer.text("x");
-    writer.call("torch._utils", "_rebuild_tensor_v2", [&] {
-      writer.persistent([&] {
-        writer.text("storage");
-        writer.global("torch", storage);
-        writer.text(key);
-        writer.text("cpu");
-        writer.integer(6);
-      });
-      writer.integer(offset);
-      writer.integers(sizes);
-      writer.integers(strides);
-    });
-  };
-  writer.dict([&] {
-    if (!model) return dict();
-    writer.text("checkpoint_version");
-    writer.real(3.0);
-    writer.text("model");
-    writer.dict(dict);
-  });
-  std::string bytes;
-  ZipWriter zip([&](std::span<const std::byte> part) {
-    bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
-  });
-  zip.add("a/data.pkl", as_bytes(writer.finish()));
-  zip.add("a/data/0", as_bytes(std::string(24, '\0')));
-  zip.finish();
-  return bytes;
-}
-
-// A weight of 1e11 elements over 6 floats would take 400 GB.
-TEST(TorchFolder, WeightsLargerThanTheirStorageAreRefused) {
-  const TempFolder folder;
-  std::filesystem::create_directory(folder / "mp_rank_00");
-  const Path path = folder / "mp_rank_00/model_optim_rng.pt";
-  const auto open = [&](std::vector<int64_t> sizes, std::vector<int64_t> strides) {
-    write_file(path, tensor_file(std::move(sizes), std::move(strides), 0, "FloatStorage", "0",
-                                 /*model=*/true));
-    TorchFolder source(folder.path());
-  };
-  EXPECT_THAT(error_of([&] {
-                open({1, 100'000'000'000}, {0, 0});
-              }),
-              HasSubstr("x is F32 [1, 100000000000], but its storage has 1 elements"));
-  EXPECT_NO_THROW(open({3, 2}, {1, 3}));
-}
-
-std::string error_of_tensor(const std::string& bytes) {
-  return error_of([&] {
-    const TorchArchive archive(as_bytes(bytes), "x.pt");
-    archive.tensors(archive.root());
-  });
-}
-
-TEST(TorchFile, TensorsBeyondTheirStorageAreRefused) {
-  constexpr int64_t kHuge = int64_t{1} << 62;
-  EXPECT_THAT(error_of_tensor(tensor_file({2, 4}, {4, 1}, 0)),
-              HasSubstr("x.pt: the tensor x reaches beyond its storage of 24 bytes"));
-  EXPECT_THAT(error_of_tensor(tensor_file({6}, {1}, 1)), HasSubstr("reaches beyond"));
-  EXPECT_THAT(error_of_tensor(tensor_file({2}, {kHuge}, kHuge)), HasSubstr("reaches beyond"));
-  EXPECT_THAT(error_of_tensor(tensor_file({kHuge, kHuge}, {0, 0}, 0)), HasSubstr("too large"));
-  EXPECT_THAT(error_of_tensor(tensor_file({6}, {-1}, 0)), HasSubstr("no valid offset, sizes"));
-  EXPECT_THAT(error_of_tensor(tensor_file({6}, {1}, -1)), HasSubstr("no valid offset, sizes"));
-  EXPECT_THAT(error_of_tensor(tensor_file({6}, {1, 1}, 0)), HasSubstr("no valid offset, sizes"));
-  EXPECT_THAT(error_of_tensor(tensor_file({6}, {1}, 0, "FloatStorage", "7")),
-              HasSubstr("the storage the text '7' of the tensor x is not in the file"));
-  EXPECT_THAT(error_of_tensor(tensor_file({6}, {1}, 0, "ShortStorage")),
-              HasSubstr("is of the type torch.ShortStorage, which is not supported"));
-}
-
 TEST(TorchFile, OtherFilesAreRefused) {
-  EXPECT_THAT(error_of_tensor("hello"), HasSubstr("neither a zip archive nor a pickle"));
+  EXPECT_THAT(error_of([] { TorchArchive(as_bytes("hello"), "x.pt"); }),
+              HasSubstr("neither a zip archive nor a pickle"));
   EXPECT_THAT(error_of([] { TorchFile(torch_fixture("hf_bin/pytorch_model.bin.index.json")); }),
               HasSubstr("no file of torch.save"));
 }

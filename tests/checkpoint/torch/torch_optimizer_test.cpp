@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/torch/legacy_fixture.h"
 #include "checkpoint/torch_fixture.h"
-#include "phalanx/base/json.h"
 #include "phalanx/checkpoint/torch/pickle_writer.h"
 #include "phalanx/checkpoint/torch/torch_folder.h"
 #include "support/temp_folder.h"
@@ -16,17 +16,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-Path legacy(const std::string& name) {
-  return Path(PHX_TEST_DATA) / "megatron_legacy" / name / "iter_0000003";
-}
-
-bool is_weight(const std::string& name) { return !name.starts_with("optimizer."); }
-
-size_t num_weights(const TensorSource& source) {
-  return size_t(std::ranges::count_if(source.tensors(),
-                                      [](const auto& item) { return is_weight(item.first); }));
-}
 
 TEST(TorchOptimizer, EveryWeightHasItsMomentsAndEvery16BitWeightItsMaster) {
   for (const char* name : {"llama_bf16_tp2", "gpt2_fp16", "gpt2_vpp2_do", "gpt2_1p_buckets"}) {
@@ -102,30 +91,6 @@ TEST(TorchOptimizer, TheCopyOfATiedEmbeddingIsLeftOut) {
             (Dims{24, 8}));
 }
 
-class ChangedFolder : public ::testing::Test {
- protected:
-  Path copy(const std::string& name) {
-    const Path to = folder_.path() / name;
-    std::filesystem::copy(legacy(name), to, std::filesystem::copy_options::recursive);
-    return to;
-  }
-  static std::string why(const Path& path) {
-    const TorchFolder folder(path);
-    EXPECT_EQ(folder.tensors().size(), num_weights(folder));  // all of the state or nothing
-    EXPECT_GT(num_weights(folder), 0u);
-    return folder.why_no_optimizer();
-  }
-
-  TempFolder folder_;
-};
-
-TEST_F(ChangedFolder, AMissingFileOfTheDistributedOptimizerIsNamed) {
-  const Path path = copy("gpt2_1p_buckets");
-  std::filesystem::remove(path / "mp_rank_00/distrib_optim.pt");
-  EXPECT_THAT(why(path), AllOf(HasSubstr("was saved with --use-distributed-optimizer"),
-                               HasSubstr("no distrib_optim.pt")));
-}
-
 TEST_F(ChangedFolder, ADamagedFileIsNamed) {
   const Path path = copy("gpt2_1p_buckets");
   const std::string bytes = read_file(path / "mp_rank_00/distrib_optim.pt");
@@ -142,14 +107,6 @@ TEST_F(ChangedFolder, StateThatNobodyWantsIsNotOpened) {
   EXPECT_EQ(folder.why_no_optimizer(), "");
   EXPECT_TRUE(folder.optimizer_saved());
   EXPECT_EQ(folder.tensors().size(), num_weights(folder));
-}
-
-TEST_F(ChangedFolder, StateOfAnotherModelIsRefusedByItsLength) {
-  const Path path = copy("gpt2_1p_buckets");
-  std::filesystem::copy_file(legacy("gpt2_vpp2_do") / "mp_rank_00_000/distrib_optim.pt",
-                             path / "mp_rank_00/distrib_optim.pt",
-                             std::filesystem::copy_options::overwrite_existing);
-  EXPECT_THAT(why(path), HasSubstr("for the model's parameters, but is F32 ["));
 }
 
 // Flips in the pickles of both files: an error, or a folder whose tensors can be read.
@@ -192,41 +149,9 @@ TEST_F(ChangedFolder, OfTheFirstModelsIsRefused) {
               HasSubstr("checkpoint_version 2"));
 }
 
-// One rank's file by hand, with arguments that it does not have.
-class OneRank : public ::testing::Test {
- protected:
-  OneRank()
-      : file_(legacy("gpt2_fp16") / "mp_rank_00/model_optim_rng.pt"),
-        archive_(file_.bytes(), "model_optim_rng.pt"),
-        chunks_(1) {
-    const PickleValue& model = *archive_.root().find("model");
-    chunks_[0].tensors = archive_.tensors(model);
-    for (size_t i = 0; i < model.items.size(); i += 2) {
-      const std::string name(model.items[i]->text);
-      if (chunks_[0].tensors.contains(name)) chunks_[0].parameters.push_back(name);
-    }
-  }
-  std::string error(const char* args) {
-    const auto json = parse_json(args);
-    return error_of([&] {
-      torch_optimizer_states(
-          {.file = archive_, .distributed = nullptr, .chunks = chunks_, .args = json});
-    });
-  }
-
-  MappedFile file_;
-  TorchArchive archive_;
-  std::vector<TorchChunk> chunks_;
-};
-
 TEST_F(OneRank, OtherOptimizersAreRefused) {
   EXPECT_THAT(error(R"({"optimizer": "sgd"})"), HasSubstr("--optimizer sgd; only Adam's"));
   EXPECT_THAT(error(R"({"use_mup": true})"), HasSubstr("was trained with use_mup"));
-}
-
-TEST_F(OneRank, GroupsThatDoNotFitTheModelAreRefused) {
-  chunks_[0].parameters.pop_back();  // a vector
-  EXPECT_THAT(error("{}"), HasSubstr("which are which is not known"));
 }
 
 TEST_F(OneRank, MastersOfOtherWeightsAreRefused) {

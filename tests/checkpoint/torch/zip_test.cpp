@@ -1,10 +1,11 @@
+#include "phalanx/checkpoint/torch/zip.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "phalanx/base/file.h"
-#include "phalanx/checkpoint/torch/zip.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -69,7 +70,7 @@ std::string plain_zip(const std::string& name, const std::string& content, uint1
   return bytes + "comment";
 }
 
-TEST(TorchZip, ReadsWhatTheWriterWrites) {
+TEST(Zip, ReadsWhatTheWriterWrites) {
   const std::string bytes =
       archive({{"a/data.pkl", "object"}, {"a/data/0", std::string(1000, 'x')}, {"a/none", ""}});
   const ZipReader zip(as_bytes(bytes), "x.zip");
@@ -80,7 +81,7 @@ TEST(TorchZip, ReadsWhatTheWriterWrites) {
   EXPECT_EQ(zip.find("a"), nullptr);
 }
 
-TEST(TorchZip, EntriesAreAligned) {
+TEST(Zip, EntriesAreAligned) {
   const std::string bytes = archive({{"a", "1"}, {"abcdefg", "22"}, {std::string(70, 'n'), "3"}});
   const ZipReader zip(as_bytes(bytes), "x.zip");
   for (const auto& [name, entry] : zip.entries())
@@ -88,13 +89,13 @@ TEST(TorchZip, EntriesAreAligned) {
         << name;
 }
 
-TEST(TorchZip, ReadsTheClassicForm) {
+TEST(Zip, ReadsTheClassicForm) {
   const std::string bytes = plain_zip("name", "content", 0, 0);
   EXPECT_EQ(text_of(*ZipReader(as_bytes(bytes), "x.zip").find("name")), "content");
 }
 
 // The content is found wrong when it is used, not when the archive is opened.
-TEST(TorchZip, AFlippedBitInAnEntryIsFoundWhenItIsUsed) {
+TEST(Zip, AFlippedBitInAnEntryIsFoundWhenItIsUsed) {
   const std::string good = archive({{"a/data/0", "content"}, {"a/data/1", "other"}});
   for (size_t i = 0; i < 7 * 8; ++i) {
     std::string bytes = good;
@@ -109,29 +110,29 @@ TEST(TorchZip, AFlippedBitInAnEntryIsFoundWhenItIsUsed) {
 }
 
 // torch.serialization.set_crc32_options(False): all checksums are 0, which plain_zip has, too.
-TEST(TorchZip, ADirectoryWithoutChecksumsIsBelieved) {
+TEST(Zip, ADirectoryWithoutChecksumsIsBelieved) {
   const std::string bytes = plain_zip("name", "content", 0, 0);
   EXPECT_NO_THROW(ZipReader(as_bytes(bytes), "x.zip").find("name")->check());
 }
 
-TEST(TorchZip, PackedAndEncryptedEntriesAreRefused) {
+TEST(Zip, PackedAndEncryptedEntriesAreRefused) {
   EXPECT_THAT(error_of_zip(plain_zip("name", "content", 8, 0)),
               HasSubstr("x.zip: the entry 'name' is compressed (method 8)"));
   EXPECT_THAT(error_of_zip(plain_zip("name", "content", 0, 1)), HasSubstr("is encrypted"));
 }
 
-TEST(TorchZip, TwoEntriesOfOneNameAreRefused) {
+TEST(Zip, TwoEntriesOfOneNameAreRefused) {
   EXPECT_THAT(error_of_zip(archive({{"a", "1"}, {"a", "2"}})), HasSubstr("'a' is there twice"));
 }
 
-TEST(TorchZip, EveryCutIsNoticed) {
+TEST(Zip, EveryCutIsNoticed) {
   const std::string bytes = archive({{"a/data.pkl", "object"}, {"a/data/0", "bytes"}});
   for (size_t size = 0; size < bytes.size(); ++size)
     EXPECT_THAT(error_of_zip(bytes.substr(0, size)), HasSubstr("x.zip")) << size;
 }
 
 // Whatever a flipped byte does, reading stays inside of the file (the sanitizers would tell).
-TEST(TorchZip, FlippedBytesDoNoHarm) {
+TEST(Zip, FlippedBytesDoNoHarm) {
   const std::string good = archive({{"a/data.pkl", "object"}, {"a/data/0", "bytes"}});
   int64_t refused = 0;
   for (size_t i = 0; i < good.size(); ++i) {
@@ -151,7 +152,7 @@ TEST(TorchZip, FlippedBytesDoNoHarm) {
   EXPECT_GT(refused, 100);  // signatures, sizes, offsets and names: most of the headers
 }
 
-TEST(TorchZip, NumbersBeyondTheFileAreRefused) {
+TEST(Zip, NumbersBeyondTheFileAreRefused) {
   std::string bytes = plain_zip("name", "content", 0, 0);
   const auto with = [&](size_t at, uint32_t value) {
     std::string changed = bytes;
