@@ -3,10 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
-#include "convert/tensors_in_memory.h"
-#include "support/temp_folder.h"
+#include "convert/hf_fixtures.h"
 
 namespace phx {
 namespace {
@@ -15,18 +12,6 @@ using Json = nlohmann::json;
 using Texts = std::vector<std::string>;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-Json fixture_config(const std::string& name) {
-  return read_json_object(hf_fixture(name) / "config.json");
-}
-
-TransformerConfig imported(const Json& config) {
-  return config_from_hf(config, "config.json").model;
-}
-
-std::string refusal(const Json& config) {
-  return error_of([&] { config_from_hf(config, "config.json"); });
-}
 
 TEST(HfConfig, WhatIsExportedMeansTheSameWhenImported) {
   for (const char* name : kHfFixtures) {
@@ -129,22 +114,6 @@ TEST(HfConfig, AnExpertsWidthMayComeFromEitherFlag) {
   EXPECT_EQ(config_to_hf(family_for(model), model, "float32", Json())["intermediate_size"], 40);
 }
 
-TEST(HfConfig, AMixtralWithoutTheKeyHasNoWindow) {
-  Json config = fixture_config("mixtral");
-  config.erase("sliding_window");
-  EXPECT_EQ(imported(config).layer_window(0), std::nullopt);
-}
-
-TEST(HfConfig, YarnsRampMayEndBetweenPairs) {
-  Json config = fixture_config("qwen2_yarn");
-  EXPECT_TRUE(imported(config).yarn_correction_range_round_to_int);
-  config["rope_parameters"]["truncate"] = false;
-  const HfConfig before = config_from_hf(config, "qwen2_yarn");
-  EXPECT_FALSE(before.model.yarn_correction_range_round_to_int);
-  const Json exported = config_to_hf(*before.family, before.model, "float32", Json());
-  EXPECT_FALSE(imported(exported).yarn_correction_range_round_to_int);
-}
-
 TEST(HfConfig, AMissingKeyHasTheLibrarysDefault) {
   Json config = fixture_config("gemma2");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "layer_types",
@@ -206,17 +175,6 @@ TEST(HfConfig, EverythingWrongIsToldAtOnce) {
   EXPECT_THAT(refusal(config), AllOf(HasSubstr("\"hidden_size\" is missing"), HasSubstr("relu")));
 }
 
-TEST(HfConfig, UnknownArchitecturesAreToldApartFromLackingOnes) {
-  EXPECT_THAT(refusal({{"architectures", {"LlamaForCasualLM"}}}),
-              AllOf(HasSubstr("architecture \"LlamaForCasualLM\" is not known"),
-                    HasSubstr("did you mean LlamaForCausalLM?")));
-  EXPECT_THAT(refusal({{"architectures", {"OlmoeForCausalLM"}}}),
-              AllOf(HasSubstr("this build does not have"),
-                    HasSubstr("norms of q and k over the channels of all heads")));
-  EXPECT_THAT(refusal({{"model_type", "deepseek_v3"}}), HasSubstr("latent attention"));
-  EXPECT_THAT(refusal(Json::object()), HasSubstr("which model is it?"));
-}
-
 TEST(HfConfig, UnknownKeysAreReportedNotRefused) {
   Json config = fixture_config("qwen3");
   config["special_trick"] = 3;
@@ -273,26 +231,6 @@ TEST(HfConfig, AModelThatNoFamilyHasIsRefusedWithTheDifference) {
   EXPECT_THAT(error_of([&] { family_for(model); }),
               AllOf(HasSubstr("no family of Hugging Face has this model"),
                     HasSubstr("--squared-relu: true and false")));
-}
-
-TEST(HfConfig, TwoWaysOfSayingTheSameDoNotDiffer) {
-  TransformerConfig a = imported(fixture_config("gemma2")), b = a;
-  a.window_attn_skip_freq = FrequencyPattern::every_nth(2);
-  b.window_attn_skip_freq = FrequencyPattern::of({1, 0});
-  b.attention_dropout = 0.3;
-  b.seq_length = 8;
-  b.padded_vocab_size = 128;
-  EXPECT_EQ(function_differences(a, b), Texts());
-  b.rotary_base = 20000;
-  EXPECT_EQ(function_differences(a, b), (Texts{"--rotary-base: 10000 and 20000"}));
-
-  a = b = imported(fixture_config("qwen3_moe"));
-  a.moe.moe_layer_freq = FrequencyPattern::of({0, 1, 0, 1});
-  b.moe.moe_aux_loss_coeff = {0.5};
-  b.moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
-  EXPECT_EQ(function_differences(a, b), Texts());
-  b.moe.moe_layer_freq = FrequencyPattern::of({0, 1, 1, 1});
-  EXPECT_EQ(function_differences(a, b).size(), 1u);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace phx {
 namespace {
 
 using testing::FaultyDisk;
+using ::testing::HasSubstr;
 
 // A folder whose weights and config.json both say `number`.
 void write(const Path& folder, int number, const HfWriteOptions& options) {
@@ -72,6 +73,15 @@ TEST(HfWriter, ASlashAtTheEndOfTheNameChangesNothing) {
   EXPECT_EQ(read(folder / "out"), 1);
   write(folder / "out" / "", 2, {.replace = true});
   EXPECT_EQ(read(folder / "out"), 2);
+}
+
+TEST(HfWriter, SizesAreReadAsTheLibraryWritesThem) {
+  EXPECT_EQ(parse_size("5GB"), 5'000'000'000);
+  EXPECT_EQ(parse_size("1.5MB"), 1'500'000);
+  EXPECT_EQ(parse_size("2KiB"), 2048);
+  EXPECT_EQ(parse_size("300"), 300);
+  for (const char* bad : {"", "GB", "5 GB", "5XB", "-1GB", "0"})
+    EXPECT_THAT(error_of([&] { parse_size(bad); }), HasSubstr("is no size")) << bad;
 }
 
 }  // namespace
