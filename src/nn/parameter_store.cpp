@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "phalanx/base/math.h"
+#include "phalanx/base/options.h"
 
 namespace phx {
 
@@ -125,7 +126,11 @@ std::vector<FlatRange> ParameterStore::ranges(
 Parameter& ParameterStore::find(const std::string& name) const {
   for (Parameter* parameter : parameters_)
     if (parameter->name() == name) return *parameter;
-  throw_error(str_cat("the model has no parameter '", name, "'"));
+  std::vector<std::string> names;
+  for (const Parameter* parameter : parameters_) names.push_back(parameter->name());
+  const std::string near = nearest(name, names);
+  throw_error(str_cat("the model has no parameter '", name, "'",
+                      near.empty() ? "" : str_cat("\n  hint: did you mean '", near, "'?")));
 }
 
 void ParameterStore::begin_step() {

@@ -77,7 +77,7 @@ class ParameterStore {
   std::vector<FlatRange> ranges(const std::function<bool(const Parameter&)>& f) const;
   FlatRange all() const { return {0, size_}; }
 
-  Parameter& find(const std::string& name) const;         // error with the nearest names
+  Parameter& find(const std::string& name) const;         // error with the nearest name
   int64_t num_elements() const { return num_elements_; }  // of these parameters, uncut and unpadded
 
   Tensor& weights() { return weights_; }      // flat, with padding between parameters
