@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "phalanx/core/tensor.h"
-#include "phalanx/kernels/gemm_problem.h"
+#include "phalanx/core/runtime.h"
 #ifdef PHX_HAVE_CUDA
 #include "phalanx/kernels/cuda/gemm_table.h"
 #endif
@@ -52,33 +51,6 @@ TEST(GemmTuning, TablesInTheProgramAreReadable) {
 TEST(GemmTuning, HasNothingToSayOfACpu) {
   Runtime runtime({.kind = DeviceKind::cpu});
   EXPECT_FALSE(gemm_tuning(runtime));
-}
-
-TEST(GemmTuning, AMetaDeviceKnowsTheProductsThatAGpuWouldCompute) {
-  Runtime runtime({.kind = DeviceKind::meta, .target = DeviceKind::cuda});
-  const Device device = runtime.device();
-  const Tensor x = empty({4, 2, 64}, DType::bf16, device);  // [s, b, h]
-  const Tensor w = empty({48, 64}, DType::bf16, device);    // [out, in]
-  const Tensor bias = empty({48}, DType::bf16, device);
-  Tensor y = empty({4, 2, 48}, DType::bf16, device);
-  for (int i = 0; i < 2; ++i)
-    matmul(x, w, {.transpose_b = true, .bias = bias}, Sink{y, i == 0 ? 0.f : 1.f});
-  const auto& seen = runtime.extension<GemmUse>().seen;
-  ASSERT_EQ(seen.size(), 1u);  // twice the same product: whether it is added to c does not count
-  const GemmProblem& product = *seen.begin();
-  EXPECT_EQ(product.m, 8);
-  EXPECT_EQ(product.n, 48);
-  EXPECT_EQ(product.k, 64);
-  EXPECT_TRUE(product.bias && product.transpose_b && !product.transpose_a);
-  EXPECT_EQ(product.align_c, 256u);
-}
-
-TEST(GemmTuning, AMetaDeviceOfACpuKeepsNoProducts) {
-  Runtime runtime({.kind = DeviceKind::meta, .target = DeviceKind::cpu});
-  const Tensor x = empty({4, 8}, DType::f32, runtime.device());
-  Tensor y = empty({4, 4}, DType::f32, runtime.device());
-  matmul(x, x, {.transpose_b = true}, Sink{y, 0.f});
-  EXPECT_TRUE(runtime.extension<GemmUse>().seen.empty());
 }
 
 #ifdef PHX_HAVE_CUDA
