@@ -1,8 +1,9 @@
+#include "phalanx/checkpoint/torch/pickle.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "phalanx/base/file.h"
-#include "phalanx/checkpoint/torch/pickle.h"
 #include "phalanx/checkpoint/torch/pickle_json.h"
 #include "phalanx/checkpoint/torch/pickle_names.h"
 #include "phalanx/checkpoint/torch/pickle_writer.h"
