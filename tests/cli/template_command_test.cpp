@@ -68,5 +68,19 @@ TEST(TemplateCommand, EveryJobOfABatchHasItsAnswer) {
   EXPECT_EQ(all[2]["text"], "2025");
 }
 
+TEST(TemplateCommand, TheLastJobOfABatchNeedsNoLineEnd) {
+  const auto all = answers(R"({"template": "x", "variables": {}})");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0]["text"], "x");
+}
+
+TEST(TemplateCommand, AJobThatIsNoneIsAnsweredAndTheOthersGoOn) {
+  const auto all = answers("{\"variables\": {}}\n{\n{\"template\": \"x\", \"variables\": {}}\n");
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_THAT(all[0]["error"].get<std::string>(), HasSubstr("template"));
+  EXPECT_TRUE(all[1].contains("error"));
+  EXPECT_EQ(all[2]["text"], "x");
+}
+
 }  // namespace
 }  // namespace phx
