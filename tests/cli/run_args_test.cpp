@@ -48,14 +48,14 @@ TEST(RunArgs, WhatAShapeDoesNotDependOnMayBeLeftOut) {
 TEST(RunArgs, FlagsWithoutMeaningAreNamedByCommand) {
   const Texts args = small({"--train-iters", "1", "--save", "out", "--bf16", "--local-ranks", "1"});
   const ParseReport report = parse_pretrain(args).report;
-  EXPECT_EQ(meaningless_flags(Command::plan, args, report, false),
+  EXPECT_EQ(meaningless_flags(RunCommand::plan, args, report, false),
             "without meaning for phalanx plan: --save, --lr, --train-iters\n");
-  EXPECT_EQ(meaningless_flags(Command::verify, args, report, true),
+  EXPECT_EQ(meaningless_flags(RunCommand::verify, args, report, true),
             "without meaning for phalanx verify: --save, --bf16, --local-ranks\n");
-  EXPECT_EQ(meaningless_flags(Command::verify_resume, args, report, false),
+  EXPECT_EQ(meaningless_flags(RunCommand::verify_resume, args, report, false),
             "without meaning for phalanx verify: --save\n");
   const Texts none = {"--num-layers", "2"};
-  EXPECT_EQ(meaningless_flags(Command::plan, none, {}, false), "");
+  EXPECT_EQ(meaningless_flags(RunCommand::plan, none, {}, false), "");
 }
 
 }  // namespace
