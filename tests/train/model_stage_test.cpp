@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+
 #include "phalanx/models/model_family.h"
 #include "phalanx/nn/parameter_store.h"
 #include "support/gradients.h"

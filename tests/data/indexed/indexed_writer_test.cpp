@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <cstring>
 #include <set>
 
 #include "data/indexed/example_pair.h"
