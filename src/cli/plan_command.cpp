@@ -216,7 +216,7 @@ int run_plan(std::span<const std::string> args, const Catalogue& catalogue) {
     }
     throw UsageError(why + "\n  hint: --vocab-size says how many tokens there are");
   }
-  std::cout << meaningless_flags(Command::plan, split.pretrain, run.report,
+  std::cout << meaningless_flags(RunCommand::plan, split.pretrain, run.report,
                                  flags.world_size.has_value(), catalogue);
   return plan_and_print(run_config(run.options), int(run.world), flags);
 }

@@ -70,27 +70,27 @@ constexpr const char* kOfNumbers =
     "initial-loss-scale min-loss-scale loss-scale-window hysteresis train-iters train-samples seed "
     "init-method-std gemm-table";
 
-std::vector<const char*> meaningless_to(Command command) {
+std::vector<const char*> meaningless_to(RunCommand command) {
   switch (command) {
-    case Command::plan:
-    case Command::tune:
+    case RunCommand::plan:
+    case RunCommand::tune:
       return {kOfRuns, kOfNumbers};
-    case Command::verify:
+    case RunCommand::verify:
       return {kOfRuns, kOfDocuments, kOfPrecision, kOfDevices};
-    case Command::verify_resume:
+    case RunCommand::verify_resume:
       return {kOfRuns, kOfDocuments, kOfDevices};
   }
   return {};
 }
 
-const char* name_of(Command command) {
-  if (command == Command::plan) return "plan";
-  return command == Command::tune ? "tune" : "verify";
+const char* name_of(RunCommand command) {
+  if (command == RunCommand::plan) return "plan";
+  return command == RunCommand::tune ? "tune" : "verify";
 }
 
 }  // namespace
 
-std::string meaningless_flags(Command command, std::span<const std::string> args,
+std::string meaningless_flags(RunCommand command, std::span<const std::string> args,
                               const ParseReport& report, bool world_is_given,
                               const Catalogue& catalogue) {
   PretrainOptions given(catalogue);

@@ -25,13 +25,13 @@ SplitArgs split_args(const OptionSet& own, std::span<const std::string> args);
 ParseResult parse_run(std::vector<std::string> args, std::optional<int64_t> world,
                       const Catalogue& catalogue);
 
-enum class Command { plan, verify, verify_resume, tune };
+enum class RunCommand { plan, verify, verify_resume, tune };
 
 // "without meaning for phalanx plan: --save, --lr": flags of a run that were given but that the
 // command does not act on, and those that have no effect in any run (`report` of the parsed
 // `args`). One line; empty when there are none. `world_is_given`: the command's own flag says how
 // many ranks there are.
-std::string meaningless_flags(Command command, std::span<const std::string> args,
+std::string meaningless_flags(RunCommand command, std::span<const std::string> args,
                               const ParseReport& report, bool world_is_given,
                               const Catalogue& catalogue = standard_catalogue());
 

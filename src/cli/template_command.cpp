@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <exception>
 #include <iostream>
 
 #include "phalanx/base/error.h"
@@ -94,15 +96,18 @@ std::tm time_of(const nlohmann::ordered_json& job) {
   return now;
 }
 
-nlohmann::json answer_to(const nlohmann::ordered_json& job) {
+// Whatever is wrong with a job is its own answer: the others go on.
+nlohmann::json answer_to(std::string_view line) {
   try {
+    // Keys keep their order: a dict in a template has one.
+    const auto job = nlohmann::ordered_json::parse(line);
     const jinja::Template made(job.at("template").get<std::string>(), "template");
     const jinja::Value variables = jinja::parse_json(json_text(job.at("variables")));
     const jinja::Rendered rendered = made.render(variables, {.now = time_of(job)});
     nlohmann::json spans = nlohmann::json::array();
     for (const auto& [begin, end] : rendered.generation) spans.push_back({begin, end});
     return {{"text", rendered.text}, {"generation", spans}};
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return {{"error", error.what()}};
   }
 }
@@ -125,10 +130,10 @@ int run_template(std::span<const std::string> args) {
   }
   const std::string content = read_file(options.batch);
   std::string_view rest = content;
-  for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
-    // Keys keep their order: a dict in a template has one.
-    const auto job = nlohmann::ordered_json::parse(rest.substr(0, end));
-    std::cout << json_text(answer_to(job)) << "\n";
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::cout << json_text(answer_to(rest.substr(0, end))) << "\n";
+    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return 0;
 }

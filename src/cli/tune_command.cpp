@@ -97,7 +97,7 @@ int run_tune(std::span<const std::string> args, const Catalogue& catalogue) {
   const auto products = products_of(run_config(run.options), int(run.world));
   device.gemm_table = "none";
   Runtime runtime(device);
-  std::cout << meaningless_flags(Command::tune, split.pretrain, run.report,
+  std::cout << meaningless_flags(RunCommand::tune, split.pretrain, run.report,
                                  flags.world_size.has_value(), catalogue)
             << "device: " << runtime.description() << std::endl;
   for (const std::string& line : kernels::shipped_gemm_tables())

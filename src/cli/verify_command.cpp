@@ -142,7 +142,7 @@ int run_verify(std::span<const std::string> args, const Catalogue& catalogue) {
                          .json = {}};
   const SmallRun small =
       options.resume ? shrink_for_resume(config, parsed.world) : shrink(config, parsed.world);
-  const Command command = options.resume ? Command::verify_resume : Command::verify;
+  const RunCommand command = options.resume ? RunCommand::verify_resume : RunCommand::verify;
   std::cout << meaningless_flags(command, split.pretrain, parsed.report,
                                  options.world_size.has_value(), catalogue);
   std::cout << "layout: " << mesh_text(config.parallel, parsed.world) << "\n"

@@ -19,7 +19,7 @@ struct ParityEntry {
   Kind kind = Kind::loss;
   int step = 1;           // from 1; of weights and evaluation: after that step
   std::string parameter;  // of a gradient or weight
-  double error = 0;       // relative to the largest; nan if there is one
+  double error = 0;       // relative to the largest; infinite where there is a nan
   int64_t missing = 0;    // elements that no rank holds
 
   std::string text() const;  // "gradient of decoder.layers.0.mlp.linear_fc2.weight in step 1"

@@ -5,61 +5,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/small_args.h"
 #include "phalanx/base/error.h"
-#include "phalanx/cli/commands.h"
-#include "phalanx/cli/exit_codes.h"
 
 namespace phx {
 namespace {
 
-using Texts = std::vector<std::string>;
-
-Texts small(Texts extra) {
-  Texts args = {"--num-layers",
-                "2",
-                "--hidden-size",
-                "32",
-                "--num-attention-heads",
-                "4",
-                "--seq-length",
-                "16",
-                "--max-position-embeddings",
-                "16",
-                "--micro-batch-size",
-                "2",
-                "--lr",
-                "1e-3",
-                "--vocab-size",
-                "100",
-                "--mock-data"};
-  args.insert(args.end(), extra.begin(), extra.end());
-  return args;
-}
-
-Texts problems(const Texts& args) {
-  Texts texts;
-  for (const Problem& problem : parse_pretrain(args).report.problems) texts.push_back(problem.text);
-  return texts;
-}
-
-TEST(PretrainOptions, SchedulesCountAsTheRunDoes) {
-  EXPECT_EQ(problems(small({"--train-iters", "10", "--lr-warmup-samples", "4"})),
-            Texts{"--lr-warmup-samples 4 does not go with --train-iters 10"});
-  EXPECT_EQ(problems(small({"--train-samples", "10", "--lr-decay-iters", "4"})),
-            Texts{"--lr-decay-iters 4 does not go with --train-samples 10"});
-  EXPECT_EQ(problems(small({"--train-samples", "10", "--lr-decay-samples", "4"})), Texts{});
-}
-
-TEST(PretrainOptions, WarmUpIsShorterThanTheDecay) {
-  EXPECT_EQ(problems(small({"--train-iters", "10", "--lr-warmup-iters", "10"})),
-            Texts{"--lr-warmup-iters 10 leaves nothing of --train-iters 10"});
-  EXPECT_EQ(
-      problems(small({"--train-iters", "10", "--lr-decay-iters", "5", "--lr-warmup-iters", "6"})),
-      Texts{"--lr-warmup-iters 6 leaves nothing of --lr-decay-iters 5"});
-  EXPECT_EQ(problems(small(
-                {"--train-iters", "10", "--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "11"})),
-            Texts{"--lr-wsd-decay-iters 11 is more than --train-iters 10"});
-}
+using namespace phx::testing;
 
 TEST(PretrainOptions, TheVocabularyIsPaddedForTheTensorParallelRanks) {
   const Texts flags = {"--train-iters", "1", "--vocab-size", "101", "--tensor-model-parallel-size"};
@@ -73,25 +25,6 @@ TEST(PretrainOptions, TheVocabularyIsPaddedForTheTensorParallelRanks) {
   EXPECT_EQ(padded("1", "8"), 104);
   EXPECT_EQ(padded("2", "8"), 112);
   EXPECT_EQ(padded("4", "1"), 104);
-}
-
-TEST(PretrainOptions, TrainingHasAShareOfTheData) {
-  EXPECT_EQ(problems(small({"--train-iters", "1", "--split", "0,1,1"})),
-            Texts{"--split 0,1,1 leaves nothing for training, its first share"});
-  EXPECT_EQ(problems(small({"--train-iters", "1", "--split", "0,1,1", "--skip-train"})), Texts{});
-  EXPECT_EQ(problems(small({"--train-iters", "1", "--split", "0,x"})),
-            Texts{"--split 0,x has no share above 0"});
-}
-
-TEST(PretrainOptions, TheTokensOfARunCanBeCounted) {
-  const Texts found =
-      problems(small({"--train-iters", "2147483647", "--global-batch-size", "16777216",
-                      "--seq-length", "2147483647", "--max-position-embeddings", "2147483647",
-                      "--position-embedding-type", "rope"}));
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_TRUE(
-      found[0].starts_with("--train-iters 2147483647 at --seq-length 2147483647 make about"))
-      << found[0];
 }
 
 TEST(PretrainOptions, BatchesMayGrowOverTheRun) {
@@ -141,30 +74,6 @@ TEST(PretrainOptions, SgdHasAMomentumOf32BitsAndNothingOfAdam) {
   EXPECT_EQ(problems(small({"--train-iters", "1", "--optimizer", "sgd", "--bf16",
                             "--use-precision-aware-optimizer", "--exp-avg-dtype", "bf16"})),
             Texts{"--exp-avg-dtype bf16 is for --optimizer adam; SGD's state has 32 bits"});
-}
-
-TEST(PretrainOptions, NoMoreLayersAreRecomputedThanThereAre) {
-  EXPECT_EQ(problems(small({"--train-iters", "1", "--recompute-granularity", "full",
-                            "--recompute-method", "block", "--recompute-num-layers", "3"})),
-            Texts{"--recompute-num-layers 3 is more than --num-layers 2"});
-}
-
-TEST(PretrainOptions, NoPositionEmbeddingDoesNotGoWithLearnedPositions) {
-  EXPECT_EQ(
-      problems(small({"--train-iters", "1", "--no-position-embedding"})),
-      Texts{"--no-position-embedding contradicts --position-embedding-type learned_absolute"});
-  EXPECT_EQ(problems(small({"--train-iters", "1", "--no-position-embedding",
-                            "--use-rotary-position-embeddings"})),
-            Texts{});
-}
-
-TEST(PretrainOptions, TheVocabularyAndTheTokensComeFromSomewhere) {
-  const Texts found = problems({"--num-layers", "2", "--hidden-size", "32", "--num-attention-heads",
-                                "4", "--seq-length", "16", "--max-position-embeddings", "16",
-                                "--micro-batch-size", "2", "--lr", "1e-3", "--train-iters", "1"});
-  EXPECT_EQ(found, (Texts{"--vocab-size is required when no tokenizer tells it",
-                          "one of --data-path, --train-data-path, --token-file and --mock-data is "
-                          "required"}));
 }
 
 TEST(PretrainOptions, TheByteTokenizerKnowsItsVocabulary) {
@@ -318,102 +227,6 @@ TEST(PretrainOptions, HelpHasEveryGroupAndAnExample) {
                            "example:\n  phalanx pretrain ", "--config FILE"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part;
   }
-}
-
-struct Outcome {
-  int code;
-  std::string out, err;
-};
-
-Outcome run(const Texts& args) {
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  const int code = run_phalanx(args);
-  return {code, testing::internal::GetCapturedStdout(), testing::internal::GetCapturedStderr()};
-}
-
-TEST(Phalanx, CheckArgsPrintsTheTableAndSucceeds) {
-  Texts args = small({"--train-iters", "1", "--check-args", "--use-mcore-models"});
-  args.insert(args.begin(), "pretrain");
-  const Outcome outcome = run(args);
-  EXPECT_EQ(outcome.code, kExitDone);
-  EXPECT_TRUE(outcome.out.starts_with("taken without effect"));
-  EXPECT_NE(outcome.out.find("  hidden_size ...................................."),
-            std::string::npos);
-  EXPECT_EQ(outcome.err, "");
-}
-
-Texts pretrain(Texts extra) {
-  Texts args = small(std::move(extra));
-  args.insert(args.begin(), "pretrain");
-  return args;
-}
-
-TEST(Phalanx, WhatARunLacksIsANoteOfCheckArgs) {
-  const Outcome outcome = run(pretrain(
-      {"--train-iters", "1", "--check-args", "--log-params-norm", "--log-num-zeros-in-grad"}));
-  EXPECT_EQ(outcome.code, kExitDone);
-  EXPECT_TRUE(outcome.out.starts_with(
-      "note: this build cannot run these yet:\n"
-      "  --log-params-norm, --log-num-zeros-in-grad: this is not logged yet; leave it out\n"))
-      << outcome.out;
-}
-
-TEST(Phalanx, WhatARunLacksIsToldWithEverythingElseAndExitsWithTwo) {
-  const Outcome outcome = run(pretrain({"--log-params-norm", "--vocab-file", "v", "--lr", "-1"}));
-  EXPECT_EQ(outcome.code, kExitUsage);
-  for (const char* part :
-       {"error: --lr -1 should be positive\n", "error: one of --train-iters and --train-samples",
-        "error: --log-params-norm: this is not logged yet\n"}) {
-    EXPECT_NE(outcome.err.find(part), std::string::npos) << part << outcome.err;
-  }
-  EXPECT_EQ(outcome.out, "");
-}
-
-TEST(Phalanx, EveryOptionThatARunLacksIsNamed) {
-  Texts args = pretrain({"--train-iters", "1", "--log-params-norm", "--log-num-zeros-in-grad",
-                         "--use-checkpoint-opt-param-scheduler"});
-  EXPECT_EQ(run(args).code, kExitUsage);
-  args.push_back("--check-args");
-  const Outcome outcome = run(args);
-  EXPECT_EQ(outcome.code, kExitDone) << outcome.err;
-  const std::string notes = outcome.out.substr(0, outcome.out.find("adam_beta1"));
-  for (size_t i = 0; i < args.size(); ++i) {
-    const bool base = i < 1 + small({}).size() + 2 || args[i] == "--check-args";
-    if (base || !args[i].starts_with("--")) continue;
-    EXPECT_NE(notes.find(args[i]), std::string::npos) << args[i] << "\n" << notes;
-  }
-}
-
-TEST(Phalanx, FlagsHasHelpAndTakesNoFlags) {
-  const Outcome help = run({"flags", "--help"});
-  EXPECT_EQ(help.code, kExitDone);
-  EXPECT_TRUE(help.out.starts_with("usage: phalanx flags\n")) << help.out;
-  const Outcome bad = run({"flags", "--bogus"});
-  EXPECT_EQ(bad.code, kExitUsage);
-  EXPECT_TRUE(bad.err.starts_with("error: --bogus is no flag of this command\n")) << bad.err;
-  EXPECT_EQ(bad.out, "");
-}
-
-TEST(Phalanx, BadUsageExitsWithTwoAndHints) {
-  const Outcome bad = run({"pretrain", "--hiden-size", "3"});
-  EXPECT_EQ(bad.code, kExitUsage);
-  EXPECT_NE(bad.err.find("error: --hiden-size is no flag of Phalanx or Megatron\n"
-                         "  hint: did you mean --hidden-size?\n"),
-            std::string::npos);
-  const Outcome command = run({"pretrian"});
-  EXPECT_EQ(command.code, kExitUsage);
-  EXPECT_NE(command.err.find("did you mean pretrain?"), std::string::npos);
-  EXPECT_EQ(run({}).code, kExitUsage);
-}
-
-TEST(Phalanx, HelpAndVersionSucceed) {
-  EXPECT_EQ(run({"--help"}).code, kExitDone);
-  EXPECT_NE(run({"--help"}).out.find("pretrain"), std::string::npos);
-  EXPECT_TRUE(run({"--version"}).out.starts_with("phalanx 0."));
-  const Outcome help = run({"pretrain", "--help"});
-  EXPECT_EQ(help.code, kExitDone);
-  EXPECT_EQ(help.out, pretrain_help());
 }
 
 }  // namespace

@@ -242,18 +242,5 @@ TEST(Arrivals, RandomBytesChangeNothing) {
   ::testing::internal::GetCapturedStdout();
 }
 
-TEST(Arrivals, SomethingElseOnThePortIsSaid) {
-  const Listener listener = listen_on(0);
-  std::thread other([&] {
-    pollfd entry{listener.sockets[0].get(), POLLIN, 0};
-    ::poll(&entry, 1, 10000);
-    const std::string text = "220 mail.example.org ESMTP ready, and more\r\n";
-    say(accept_from(listener.sockets[0]), as_bytes(text));
-  });
-  EXPECT_THAT(error_of([&] { call(contact(listener.port), deadline_in(10s)); }),
-              HasSubstr("is not a phalanx store of this version"));
-  other.join();
-}
-
 }  // namespace
 }  // namespace phx

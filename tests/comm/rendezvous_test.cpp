@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "phalanx/comm/machine_key.h"
-#include "phalanx/comm/network.h"
-#include "phalanx/comm/rank_list.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -83,29 +81,6 @@ TEST(Rendezvous, JobsWithTheSameKeyAreKeptApartByTheirNames) {
   EXPECT_EQ(store_options(a, 1min).key.code(""), store_options(b, 1min).key.code(""));
 }
 
-TEST(JobKey, IsMadeOfRandomDigits) {
-  EXPECT_EQ(make_job_key().size(), 32u);
-  EXPECT_NE(make_job_key(), make_job_key());
-  EXPECT_EQ(job_key_problem(make_job_key()), "");
-}
-
-TEST(Network, AnInterfaceIsNamedOrGivenByAddress) {
-  EXPECT_EQ(addresses_of_interface("lo").at(0), "127.0.0.1");
-  EXPECT_EQ(addresses_of_interface("127.0.0.1"), Hosts{"127.0.0.1"});
-  EXPECT_EQ(name_of_interface("lo"), "lo");
-  EXPECT_EQ(name_of_interface("127.0.0.1"), "lo");
-  EXPECT_THAT(error_of([] { addresses_of_interface("eth99"); }),
-              AllOf(HasSubstr("this machine has no network interface 'eth99'"),
-                    HasSubstr("takes one of: "), HasSubstr("lo (127.0.0.1)")));
-}
-
-TEST(Network, KnowsItsOwnAddresses) {
-  EXPECT_EQ(is_this_machine("127.0.0.1"), true);
-  EXPECT_EQ(is_this_machine("localhost"), true);
-  EXPECT_EQ(is_this_machine("192.0.2.1"), false) << "of the addresses kept for documentation";
-  EXPECT_EQ(is_this_machine("no-such-machine.invalid"), std::nullopt);
-}
-
 TEST(Rendezvous, RankZeroSaysThatTheMasterIsElsewhere) {
   LaunchEnvironment zero = second_machine();
   zero.rank = zero.local_rank = 0;
@@ -115,20 +90,6 @@ TEST(Rendezvous, RankZeroSaysThatTheMasterIsElsewhere) {
   store_options(zero, 1min);
   EXPECT_THAT(::testing::internal::GetCapturedStdout(),
               HasSubstr("but the master's address 192.0.2.1 is not one of this machine's"));
-}
-
-TEST(Network, AnAddressWithColonsStandsInBrackets) {
-  EXPECT_EQ(endpoint("node7", 29500), "node7:29500");
-  EXPECT_EQ(endpoint("fd00::1", 29500), "[fd00::1]:29500");
-}
-
-TEST(RankList, IsShort) {
-  EXPECT_EQ(rank_list({3}), "rank 3");
-  EXPECT_EQ(rank_list({2, 3}), "ranks 2 and 3");
-  EXPECT_EQ(rank_list({0, 2, 4, 5, 6, 7}), "ranks 0, 2 and 4 to 7");
-  std::vector<int> many;
-  for (int r = 0; r < 100; r += 2) many.push_back(r);
-  EXPECT_THAT(rank_list(many), HasSubstr(", 36, 38 and 30 more"));
 }
 
 }  // namespace

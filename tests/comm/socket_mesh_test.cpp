@@ -6,14 +6,12 @@
 #include <sstream>
 #include <thread>
 
-#include "phalanx/comm/mesh_connections.h"
 #include "support/gradients.h"
 
 namespace phx {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::error_of;
 using ::testing::HasSubstr;
 
 // Before rank 1 connects to rank 0, somebody else does who says nothing.
@@ -64,53 +62,6 @@ TEST(SocketMesh, NobodyCanConnectWhenAllAreThere) {
   std::thread zero([&] { run(0); });
   run(1);
   zero.join();
-}
-
-// Rank 0 arrives, and goes no further.
-TEST(SocketMesh, ARankThatDoesNotSayWhereItListensIsNamed) {
-  const int port = listen_on(0).port;
-  std::thread zero([&] {
-    TcpStore store({.port = port, .size = 2, .timeout = 20s});
-    store.abandon();
-    EXPECT_EQ(store.get("done"), "");
-  });
-  {
-    TcpStore store({.port = port, .rank = 1, .size = 2, .timeout = 1s});
-    EXPECT_EQ(
-        error_of([&] { connect_to_all({.launcher = "a test", .rank = 1, .size = 2}, store, 1s); }),
-        "rank 0 has arrived, but does not say where it listens: rank 1 waited for 1 s");
-    store.set("done", "");
-  }
-  zero.join();
-}
-
-// Rank 2 reads that rank 1 listens where rank 0 does, which still waits for rank 1.
-TEST(SocketMesh, ACallThatEndsAtAnotherRankIsRefused) {
-  const int port = listen_on(0).port;
-  const auto run = [&](int rank) {
-    TcpStore store({.port = port, .rank = rank, .size = 3, .timeout = 20s});
-    store.abandon();
-    const auto connect = [&] {
-      connect_to_all({.launcher = "a test", .rank = rank, .size = 3}, store, 20s);
-    };
-    if (rank == 0) {
-      EXPECT_EQ(error_of(connect), "the test has ended");
-    } else if (rank == 1) {
-      EXPECT_EQ(error_of([&] { store.get("never"); }), "the test has ended");
-    } else {
-      store.set("mesh/address/1", store.get("mesh/address/0"));
-      EXPECT_THAT(error_of(connect),
-                  HasSubstr(" is not rank 1 of this run, though that is where it listens"));
-      store.fail("the test has ended");
-    }
-  };
-  ::testing::internal::CaptureStdout();
-  std::thread zero([&] { run(0); }), one([&] { run(1); });
-  run(2);
-  zero.join();
-  one.join();
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              HasSubstr("turned away a connection from 127.0.0.1, which does not know the job's"));
 }
 
 }  // namespace

@@ -51,6 +51,11 @@ TEST(Socket, KnowsBothEndsOfAConnection) {
   EXPECT_FALSE(is_loopback("10.0.0.1"));
 }
 
+TEST(Socket, AnAddressWithColonsStandsInBrackets) {
+  EXPECT_EQ(endpoint("node7", 29500), "node7:29500");
+  EXPECT_EQ(endpoint("fd00::1", 29500), "[fd00::1]:29500");
+}
+
 TEST(Socket, ListensOnSeveralAddressesAtOnePort) {
   const Listener listener = listen_on(0, {"127.0.0.1", "127.0.0.2"});
   ASSERT_EQ(listener.sockets.size(), 2u);

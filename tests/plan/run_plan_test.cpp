@@ -1,41 +1,20 @@
 #include "phalanx/plan/run_plan.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 
-#include "phalanx/plan/advice.h"
-#include "phalanx/plan/memory_svg.h"
 #include "phalanx/plan/report.h"
 #include "phalanx/train/num_parameters.h"
-#include "train/tiny_run.h"
+#include "plan/countable_run.h"
 
 namespace phx {
 namespace {
 
-using phx::testing::tiny_run;
-using ::testing::HasSubstr;
-using ::testing::Not;
+using phx::testing::countable_run;
+using phx::testing::kParameters;
 
 constexpr size_t at(Purpose purpose) { return static_cast<size_t>(purpose); }
-
-// 180,608 parameters: table 128 x 128, qkv 384 x 128, projection 128 x 128, fc1 512 x 128, fc2 128
-// x 256 and three norms of 128; every size is a multiple of what a parameter is aligned to.
-constexpr int64_t kParameters = 180608;
-RunConfig countable_run() {
-  RunConfig config = tiny_run();
-  TransformerConfig& model = config.model;
-  model.num_layers = 1;
-  model.hidden_size = model.vocab_size.emplace(128);
-  model.make_vocab_size_divisible_by = 128;
-  model.group_query_attention = model.qk_layernorm = false;
-  model.ffn_hidden_size = 256;
-  config.train.bf16 = true;
-  config.train.micro_batch_size = 1;
-  config.train.global_batch_size = 8;
-  return config;
-}
 
 RunConfig llama_405b() {
   RunConfig config;
@@ -153,54 +132,6 @@ TEST(RunPlan, TheLargestKnownModelIsPlannedInSeconds) {
   EXPECT_EQ(plan.micro_batches, 128);
   // Two seconds on an idle machine of two cores; the bound is for a busy one.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
-}
-
-TEST(Remedies, AreTheNumbersOfPlanningAgainWithTheFlag) {
-  RunConfig config = countable_run();
-  const RunPlan plan = plan_run(config, 4, {});
-  const int64_t taken = plan.largest().memory.reserved;
-  const auto trials = try_remedies(config, plan, {.plan = {}, .device_bytes = taken / 2});
-  config.parallel.use_distributed_optimizer = true;
-  ASSERT_FALSE(trials.empty());
-  EXPECT_EQ(trials[0].flags, "--use-distributed-optimizer");
-  EXPECT_EQ(trials[0].taken, plan_run(config, 4, {}).largest().memory.reserved);
-  EXPECT_LT(trials[0].taken, taken);
-  EXPECT_LT(trials[0].added_flops, 0) << "a weight is updated once instead of four times";
-  const auto recompute = std::ranges::find_if(
-      trials, [](const Trial& trial) { return trial.flags.starts_with("--recompute"); });
-  ASSERT_NE(recompute, trials.end());
-  EXPECT_GT(recompute->added_flops, 0.1);
-  // No sequence parallelism without tensor parallelism.
-  for (const Trial& trial : trials) EXPECT_THAT(trial.flags, Not(HasSubstr("sequence")));
-}
-
-TEST(PlanReport, SaysWhatAStageHolds) {
-  RunConfig config = countable_run();
-  config.model.num_layers = 8;
-  config.parallel.pipeline_model_parallel_size = 2;
-  config.parallel.num_virtual_stages_per_pipeline_rank = 2;
-  const Layout layout = make_layout(config.layout(), 2);
-  EXPECT_EQ(stage_holds(layout, 0), "embedding, layers 0-1 4-5");
-  EXPECT_EQ(stage_holds(layout, 1), "layers 2-3 6-7, loss");
-}
-
-TEST(PlanReport, ExactBytesAreThoseOfTheAllocator) {
-  const RunPlan plan = plan_run(countable_run(), 1, {});
-  const std::string table = memory_of_ranks(plan, ByteUnits::exact);
-  EXPECT_THAT(table, HasSubstr("  361,216"));
-  EXPECT_THAT(table, HasSubstr("  1,806,080"));
-  EXPECT_THAT(communication_of_ranks(plan, ByteUnits::exact), "");
-}
-
-TEST(PlanPicture, HasABarForEveryKindOfRank) {
-  RunConfig config = countable_run();
-  config.model.num_layers = 2;
-  config.parallel.pipeline_model_parallel_size = 2;
-  const std::string svg =
-      draw_memory(plan_run(config, 2, {}), {.title = "two stages", .device_bytes = 1 << 30});
-  for (const char* part : {"two stages", ">stage 0<", ">stage 1<",
-                           "<title>optimizer: ", "a rank has 1.00 GiB", "</svg>"})
-    EXPECT_THAT(svg, HasSubstr(part));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "phalanx/train/trainer.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -455,65 +454,6 @@ TEST(Trainer, TheLearningRateOfAStepIsThatOfTheSamplesBeforeIt) {
   config.optim.lr_warmup_iters = 4;
   EXPECT_EQ(largest_change(config, 1), 0);
   EXPECT_NEAR(largest_change(config, 2), 0.01 / 4, 0.01 / 40);
-}
-
-// The lines that tell of evaluations, and the loss that the last one on validation data should
-// have.
-struct Evaluations {
-  std::vector<std::string> lines;
-  double last = 0;
-};
-
-Evaluations evaluations(const RunConfig& config, int64_t before_the_last) {
-  const TempFolder folder;
-  Runtime runtime({.threads = 2});
-  Session session(config, runtime.device());
-  std::FILE* file = std::fopen((folder / "log").c_str(), "w");
-  Evaluations found;
-  {
-    Terminal terminal(file, file, TerminalMode::plain);
-    Trainer trainer(session, terminal, {.measures_peak = false});
-    trainer.run();
-    EXPECT_EQ(trainer.state().consumed_valid_samples, (before_the_last + 1) * 6);
-  }
-  std::fclose(file);
-  found.last = session.step.evaluate(*session.valid_batches, before_the_last * 6, 1).value();
-  std::ifstream in(folder / "log");
-  for (std::string line; std::getline(in, line);)
-    if (line.find("validation loss at ") != std::string::npos) found.lines.push_back(line);
-  return found;
-}
-
-// As Megatron: at every multiple of --eval-interval, the last iteration too, and once more at the
-// end, on the next samples; then on the test set.
-TEST(Trainer, TheLastEvaluationComesAfterTheOneOfItsIteration) {
-  RunConfig config = tiny_run();
-  config.train.train_iters = 4;
-  config.train.eval_iters = 1;
-  for (const int64_t interval : {2, 3}) {
-    config.train.eval_interval = interval;
-    const Evaluations found = evaluations(config, 4 / interval);
-    std::vector<std::string> wanted = {"iteration 2 |", "iteration 4 |",
-                                       "iteration 4 on validation set |",
-                                       "iteration 4 on test set |"};
-    if (interval == 3) wanted = {"iteration 3 |", wanted[2], wanted[3]};
-    ASSERT_EQ(found.lines.size(), wanted.size());
-    for (size_t i = 0; i < wanted.size(); ++i)
-      EXPECT_NE(found.lines[i].find("validation loss at " + wanted[i]), std::string::npos)
-          << found.lines[i];
-    const std::string value = fmt::format("lm loss value: {:.6E}", found.last);
-    EXPECT_NE(found.lines[wanted.size() - 2].find(value), std::string::npos) << value;
-    EXPECT_EQ(found.lines[wanted.size() - 3].find(value), std::string::npos) << value;
-  }
-}
-
-TEST(Trainer, EvaluatesOnlyWhenToldTo) {
-  RunConfig config = tiny_run();
-  config.train.skip_train = true;
-  config.train.eval_iters = 2;
-  const Ran ran = run(config);
-  EXPECT_EQ(ran.state.iteration, 0);
-  EXPECT_EQ(ran.state.consumed_valid_samples, 12);
 }
 
 }  // namespace

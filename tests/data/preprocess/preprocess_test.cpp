@@ -5,17 +5,15 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <csignal>
 #include <fstream>
 #include <thread>
 
+#include "data/preprocess/compressed.h"
 #include "phalanx/base/error.h"
 #include "phalanx/data/indexed/indexed_dataset.h"
 #include "phalanx/data/indexed/indexed_writer.h"
-#include "phalanx/data/preprocess/json_line.h"
 #include "phalanx/data/preprocess/text_input.h"
 #include "support/temp_folder.h"
 
@@ -65,25 +63,6 @@ std::vector<std::string> run_over(const std::string& name, const std::string& by
   options.output_prefix = folder / "out";
   preprocess(options, Bytes());
   return documents_of(folder / ("out_" + options.json_keys[0] + "_document"));
-}
-
-std::string gzipped(const std::string& text) {
-  std::string out(text.size() + 1000, '\0');
-  z_stream zlib{};
-  ::deflateInit2(&zlib, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  zlib.avail_in = uInt(text.size());
-  zlib.next_out = reinterpret_cast<Bytef*>(out.data());
-  zlib.avail_out = uInt(out.size());
-  ::deflate(&zlib, Z_FINISH);
-  ::deflateEnd(&zlib);
-  return out.substr(0, out.size() - zlib.avail_out);
-}
-
-std::string zstandard(const std::string& text) {
-  std::string out(::ZSTD_compressBound(text.size()), '\0');
-  out.resize(::ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
-  return out;
 }
 
 TEST(Preprocess, ADocumentALineOfTheKey) {
@@ -219,34 +198,6 @@ TEST(Preprocess, AFailureLeavesNothingBehind) {
   options.output_prefix = folder / "out";
   EXPECT_ANY_THROW(preprocess(options, Bytes()));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
-}
-
-TEST(BlockReader, LinesLongerThanABlockStayWhole) {
-  const TempFolder folder;
-  const std::string text = std::string(1000, 'a') + "\nbb\n" + std::string(300, 'c');
-  write_file(folder / "a.txt", text);
-  BlockReader reader({folder / "a.txt"}, /*block_bytes=*/64);
-  std::string all;
-  LineBlock block;
-  int64_t line = 1;
-  while (reader.next(block)) {
-    EXPECT_EQ(block.first_line, line);
-    all += block.text();
-    line += std::count(block.text().begin(), block.text().end(), '\n');
-    EXPECT_TRUE(block.text().ends_with('\n') || all.size() == text.size());
-  }
-  EXPECT_EQ(all, text);
-  EXPECT_EQ(reader.bytes_text(), int64_t(text.size()));
-}
-
-TEST(ExpandPatterns, TakesFilesInTheOrderOfTheirNames) {
-  const TempFolder folder;
-  for (const char* name : {"b.jsonl", "a.jsonl", "c.txt"}) write_file(folder / name, "x");
-  const std::string patterns[] = {(folder / "*.jsonl").string(), (folder / "c.txt").string()};
-  EXPECT_THAT(expand_patterns(patterns),
-              ElementsAre(folder / "a.jsonl", folder / "b.jsonl", folder / "c.txt"));
-  const std::string none[] = {(folder / "*.gz").string()};
-  EXPECT_THAT(error_of([&] { expand_patterns(none); }), HasSubstr("no file fits "));
 }
 
 TEST(FindInputs, InAFolderEveryTextFileIsADocument) {

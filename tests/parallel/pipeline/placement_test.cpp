@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "phalanx/parallel/pipeline/layout_string.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -95,30 +94,6 @@ TEST(Placement, APieceMayBeTheEmbeddingAlone) {
   EXPECT_EQ(placement.at(0, 0).num_layers, 0);
   EXPECT_TRUE(placement.at(0, 0).has_embedding);
   EXPECT_THAT(placement.at(1, 0).layers(), ElementsAre(0));
-}
-
-TEST(LayoutString, RepeatsTokensAndGroups) {
-  EXPECT_THAT(parse_layout("Et*3|(tt|)*2,m|L"), ElementsAre("Ettt", "tt", "tt", "m", "L"));
-  EXPECT_THAT(parse_layout("E||((t|)*2 t)*2 | L"),
-              ElementsAre("E", "", "t", "t", "tt", "t", "t", "L"));
-}
-
-TEST(LayoutString, NamesThePlaceThatItCannotRead) {
-  EXPECT_EQ(error_of([] { parse_layout("Et|x|L"); }),
-            "--pipeline-model-parallel-layout \"Et|x|L\", at 'x' (character 4): a stage is made of "
-            "E, t, m and L, with | between stages, (..) for groups and *n for repeats");
-  EXPECT_EQ(error_of([] { parse_layout("E(t|L"); }),
-            "--pipeline-model-parallel-layout \"E(t|L\", at '(' (character 2): this '(' is never "
-            "closed");
-  EXPECT_EQ(error_of([] { parse_layout("Et)*2|L"); }),
-            "--pipeline-model-parallel-layout \"Et)*2|L\", at ')' (character 3): this ')' closes "
-            "nothing");
-  EXPECT_EQ(error_of([] { parse_layout("Et*|L"); }),
-            "--pipeline-model-parallel-layout \"Et*|L\", at '|' (character 4): a number of "
-            "repeats, 1 or more, should stand after '*'");
-  EXPECT_EQ(error_of([] { parse_layout("Et*99999999999"); }),
-            "--pipeline-model-parallel-layout \"Et*99999999999\", at its end: the layout becomes "
-            "too long");
 }
 
 TEST(Placement, ALayoutOfDeepSeekV3) {

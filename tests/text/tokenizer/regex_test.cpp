@@ -33,6 +33,26 @@ TEST(Regex, HIsAHexadecimalDigitOnlyForOniguruma) {
   EXPECT_EQ(first_match(R"(\h+)", "xyz12fG"), "12f");
 }
 
+TEST(Regex, RefusesWhatPcre2CannotSay) {
+  const auto message = [](const char* pattern) -> std::string {
+    try {
+      Regex regex(pattern);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message("[a&&b]"),
+            "the regular expression [a&&b] uses an intersection of classes, which is not supported "
+            "here");
+  EXPECT_EQ(message("[a[b]]"),
+            "the regular expression [a[b]] uses a class inside of a class, which is not supported "
+            "here");
+  EXPECT_EQ(message(R"(a\Kb)"),
+            R"(the regular expression a\Kb uses \K, which is not supported here)");
+  EXPECT_EQ(message("(a").substr(0, 46), "the regular expression (a is wrong at 2: missi");
+}
+
 TEST(Regex, ABrokenPatternIsAnErrorThatShowsIt) { EXPECT_THROW(Regex("(a"), Error); }
 
 }  // namespace

@@ -1,9 +1,10 @@
+#include "phalanx/data/chat/sft_dataset.h"
+
 #include <gtest/gtest.h>
 
 #include <numeric>
 
 #include "phalanx/base/file.h"
-#include "phalanx/data/chat/sft_dataset.h"
 #include "phalanx/text/jinja/builtins.h"
 #include "support/temp_folder.h"
 #include "text/word_tokenizer.h"

@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "phalanx/text/chat/chat_tokens.h"
 #include "phalanx/text/jinja/builtins.h"
 #include "support/temp_folder.h"
-#include "text/word_tokenizer.h"
 
 namespace phx {
 namespace {
@@ -38,53 +36,6 @@ constexpr const char* kMarks =
 constexpr const char* kTwoTurns =
     R"({"messages": [{"role": "user", "content": "say yes"}, {"role": "assistant", "content": "yes"},
         {"role": "user", "content": "yes<|assistant|>yes"}, {"role": "assistant", "content": "no"}]})";
-
-TEST(ChatLines, AreReadInAllThreeForms) {
-  const auto share = parse_chat_line(
-      R"({"conversations": [{"from": "system", "value": "S"}, {"from": "human", "value": "Q"},
-          {"from": "gpt", "value": "A"}]})");
-  ASSERT_EQ(share.size(), 1u);
-  const ChatTemplate marks(kMarks, "marks", no_tokens());
-  EXPECT_EQ(marks.render_with_answers(share[0]).text,
-            "<|system|>S<|end|><|user|>Q<|end|><|assistant|>A<|end|>");
-  const auto plain = parse_chat_line(R"({"prompt": "2 + 2 =", "completion": " 4"})");
-  EXPECT_TRUE(plain.at(0).is_plain);
-  EXPECT_EQ(plain[0].completion, " 4");
-  const auto lists = parse_chat_line(
-      R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
-          {"role": "user", "content": "c"}], "completion": [{"role": "assistant", "content": "d"}]})");
-  EXPECT_EQ(learned(marks.render_with_answers(lists.at(0))), (Answers{"d<|end|>"}));
-}
-
-TEST(ChatLines, ASystemMessageBeginsANewConversation) {
-  const auto two = parse_chat_line(
-      R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"},
-          {"role": "user", "content": "c"}]})");
-  ASSERT_EQ(two.size(), 2u);
-  EXPECT_EQ(two[0].messages.size(), 1u);
-  EXPECT_EQ(two[1].messages.size(), 2u);
-}
-
-TEST(ChatLines, WhatALineLacksIsSaid) {
-  const auto error = [](const char* line) -> std::string {
-    try {
-      parse_chat_line(line);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  EXPECT_EQ(error(R"({"text": "a"})"),
-            "the object has none of \"messages\", \"conversations\", or \"prompt\" and "
-            "\"completion\"");
-  EXPECT_EQ(error(R"({"messages": []})"),
-            "\"messages\" should be a list of messages, but it is empty");
-  EXPECT_EQ(error(R"({"messages": [{"content": "a"}]})"),
-            "message 0 of \"messages\" has no \"role\"");
-  EXPECT_EQ(error(R"({"conversations": [{"from": "cat", "value": "m"}]})"),
-            "\"from\": \"cat\" is nobody we know: human, gpt, system and tool speak in such chats");
-  EXPECT_TRUE(error("{\"messages\": ").starts_with("this is not valid JSON: "));
-}
 
 TEST(ChatTemplate, AnswersAreFoundByPosition) {
   const ChatTemplate marks(kMarks, "marks", no_tokens());
@@ -147,39 +98,6 @@ TEST(ChatTemplate, ComesFromATokenizersFolder) {
   write_file(folder.path() / "chat_template.jinja", "{{ bos_token }}file\n");
   EXPECT_EQ(text(ChatTemplate::load(folder.path())), "<|b|>file");
   EXPECT_EQ(text(ChatTemplate::load(folder.path() / "chat_template.jinja")), "<|b|>file");
-}
-
-std::vector<std::string> learned_tokens(const ChatTokens& chat, const Tokenizer& tokenizer) {
-  std::vector<std::string> texts;
-  for (size_t i = 0; i < chat.tokens.size(); ++i)
-    if (chat.learned[i]) texts.push_back(tokenizer.token_text(chat.tokens[i]));
-  return texts;
-}
-
-TEST(ChatTokens, TokensOfAnswersAreLearned) {
-  const WordTokenizer tokenizer;
-  const ChatTemplate marks(kMarks, "marks", no_tokens());
-  const ChatText chat = marks.render_with_answers(parse_chat_line(kTwoTurns)[0]);
-  const ChatTokens tokens = tokenize_chat(chat, tokenizer);
-  EXPECT_EQ(tokens.tokens, tokenizer.encode(chat.text));
-  EXPECT_EQ(learned_tokens(tokens, tokenizer), (Answers{"yes", "<|end|>", "no", "<|end|>"}));
-}
-
-TEST(ChatTokens, ATokenThatReachesIntoAnAnswerIsLearned) {
-  const WordTokenizer tokenizer;
-  const ChatText inside{.text = "one twothree four",
-                        .learned = {{7, 12}}};  // "three" of "twothree"
-  EXPECT_EQ(learned_tokens(tokenize_chat(inside, tokenizer), tokenizer), (Answers{" twothree"}));
-  const ChatText ends{.text = "one twothree four", .learned = {{0, 7}}};  // "one two"
-  EXPECT_EQ(learned_tokens(tokenize_chat(ends, tokenizer), tokenizer),
-            (Answers{"one", " twothree"}));
-}
-
-TEST(ChatTokens, OfPlainTextTheCompletionAndTheEndAreLearned) {
-  const WordTokenizer tokenizer;
-  const auto plain = parse_chat_line(R"({"prompt": "one two", "completion": " three"})");
-  EXPECT_EQ(learned_tokens(tokenize_plain(plain[0], tokenizer), tokenizer),
-            (Answers{" three", "<|eod|>"}));
 }
 
 }  // namespace

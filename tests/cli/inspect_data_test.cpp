@@ -1,12 +1,9 @@
-// preprocess, merge and inspect data as users run them.
+#include "phalanx/cli/inspect_data.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <csignal>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli/captured.h"
 #include "phalanx/base/file.h"
@@ -20,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run;
 
-TEST(DataCommands, TextBecomesSamplesThatCanBeLookedAt) {
+TEST(InspectData, TextBecomesSamplesThatCanBeLookedAt) {
   const TempFolder folder;
   write_file(folder / "a.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"defgh\"}\n");
   const std::string prefix = (folder / "a").string(), pair = prefix + "_text_document";
@@ -49,7 +46,7 @@ TEST(DataCommands, TextBecomesSamplesThatCanBeLookedAt) {
   EXPECT_EQ(cu_seqlens, (std::vector<int>{0, int(end) + 1, 9}));
 }
 
-TEST(DataCommands, ABlendCanBeLookedAt) {
+TEST(InspectData, ABlendCanBeLookedAt) {
   const TempFolder folder;
   const auto made = [&](const char* name, const std::string& letters) {
     std::string lines;
@@ -93,7 +90,7 @@ TEST(DataCommands, ABlendCanBeLookedAt) {
               HasSubstr("--sample 99: the blend has "));
 }
 
-TEST(DataCommands, ChatsCanBeLookedAt) {
+TEST(InspectData, ChatsCanBeLookedAt) {
   const TempFolder folder;
   write_file(folder / "chat.jinja",
              "{% for m in messages %}[{{ m.role[0] }}]{{ m.content }};{% endfor %}"
@@ -132,67 +129,33 @@ TEST(DataCommands, ChatsCanBeLookedAt) {
   EXPECT_EQ(counts["learned"], std::count(mask.begin(), mask.end(), 1));
 }
 
-TEST(DataCommands, TokensWithoutAnIndexAreNotLeftOutOfAMerge) {
+TEST(InspectData, LengthsAreCountedInClassesOfTwo) {
   const TempFolder folder;
-  std::filesystem::create_directory(folder / "parts");
-  write_file(folder / "a.jsonl", "{\"text\": \"abc\"}\n");
-  for (const char* name : {"a", "b"})
-    ASSERT_EQ(run({"preprocess", "--input", folder / "a.jsonl", "--output-prefix",
-                   folder / "parts" / name, "--tokenizer-type", "ByteTokenizer"})
-                  .code,
-              kExitDone);
-  const std::vector<std::string> merge = {"merge", "--input", folder / "parts", "--output-prefix",
-                                          folder / "all"};
-  EXPECT_EQ(run(merge).code, kExitDone);
-  std::filesystem::remove(folder / "parts" / "b_text_document.idx");
-  const Outcome outcome = run(merge);
-  EXPECT_EQ(outcome.code, kExitFailed);
-  EXPECT_THAT(outcome.err, HasSubstr("b_text_document.bin has no b_text_document.idx beside it"));
+  write_file(folder / "a.txt", "a\nbb\nccc\ndddd\n");
+  ASSERT_EQ(run({"preprocess", "--input", folder / "a.txt", "--output-prefix", folder / "a",
+                 "--tokenizer-type", "ByteTokenizer"})
+                .code,
+            kExitDone);
+  const std::string pair = (folder / "a").string() + "_text_document";
+  const auto counts = nlohmann::json::parse(run({"inspect", "data", pair, "--json"}).out);
+  EXPECT_EQ(counts["length"]["least"], 1);
+  EXPECT_EQ(counts["length"]["most"], 4);
+  EXPECT_EQ(counts["length"]["median"], 3);
+  EXPECT_EQ(counts["length"]["mean"], 2.5);
+  ASSERT_EQ(counts["histogram"].size(), 3u);
+  EXPECT_EQ(counts["histogram"][1]["from"], 2);
+  EXPECT_EQ(counts["histogram"][1]["below"], 4);
+  EXPECT_EQ(counts["histogram"][1]["count"], 2);
 }
 
-TEST(DataCommands, AStoppedPreprocessLeavesNothingBehind) {
-  const TempFolder folder;
-  std::filesystem::create_directory(folder / "out");
-  std::string text;
-  for (int line = 0; line < 1 << 16; ++line) text += "a document of some words\n";
-  write_file(folder / "a.txt", text);
-  std::vector<std::string> args = {"preprocess",
-                                   "--output-prefix",
-                                   folder / "out" / "a",
-                                   "--tokenizer-type",
-                                   "ByteTokenizer",
-                                   "--workers",
-                                   "1",
-                                   "--input"};
-  // Gigabytes, of which it reads until the signal comes.
-  for (int i = 0; i < 4000; ++i) args.push_back(folder / "a.txt");
-  std::thread user([&] {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (std::filesystem::is_empty(folder / "out") && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (std::filesystem::is_empty(folder / "out")) return;
-    ::kill(::getpid(), SIGTERM);
-  });
-  const Outcome outcome = run(args);
-  user.join();
-  EXPECT_EQ(outcome.code, kExitSignal);
-  EXPECT_THAT(outcome.out, HasSubstr("stopped by SIGTERM: nothing was written"));
-  EXPECT_TRUE(std::filesystem::is_empty(folder / "out"));
-}
-
-TEST(DataCommands, WhatIsWrongIsTold) {
-  const TempFolder folder;
-  EXPECT_THAT(run({"preprocess", "--input", "x", "--output-prefix", "y", "--split-sentences",
-                   "--tokenizer-type", "ByteTokenizer"})
-                  .err,
-              HasSubstr("--split-sentences: documents are not cut into sentences"));
-  EXPECT_THAT(run({"preprocess", "--input", "x", "--output-prefix", "y"}).err,
-              HasSubstr("--tokenizer-type or --tokenizer-model is required"));
-  const Outcome missing = run({"inspect", "data", (folder / "none").string()});
-  EXPECT_EQ(missing.code, kExitFailed);
-  EXPECT_THAT(missing.err, HasSubstr("none.idx"));
+TEST(InspectData, WrongUsesAreTold) {
   EXPECT_EQ(run({"inspect", "data"}).code, kExitUsage);
-  EXPECT_EQ(run({"inspect", "nothing"}).code, kExitUsage);
+  EXPECT_THAT(run({"inspect", "data", "a", "--data-path", "b"}).err,
+              HasSubstr("the data is named twice, by a and by a flag"));
+  EXPECT_THAT(run({"inspect", "data", "a", "--sample", "0"}).err,
+              HasSubstr("--sample and --sft need --seq-length"));
+  EXPECT_THAT(run({"inspect", "data", "a", "--sft", "--seq-length", "8"}).err,
+              HasSubstr("--sft needs --tokenizer-type"));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 // The word patterns written by hand against PCRE2 with the patterns themselves.
+#include "phalanx/text/tokenizer/word_splitter.h"
+
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "phalanx/base/error.h"
 #include "phalanx/text/tokenizer/regex.h"
 #include "phalanx/text/tokenizer/unicode.h"
-#include "phalanx/text/tokenizer/word_splitter.h"
 
 namespace phx {
 namespace {
@@ -90,27 +90,20 @@ INSTANTIATE_TEST_SUITE_P(All, WordPatterns,
                                          WordPattern::tiktoken_v1, WordPattern::o200k,
                                          WordPattern::tekken));
 
-TEST(WordPatterns, OthersAreLeftToPcre2) { EXPECT_FALSE(known_pattern(R"(\w+|\s+)")); }
-
-TEST(TokenizerRegex, RefusesWhatPcre2CannotSay) {
-  const auto message = [](const char* pattern) -> std::string {
-    try {
-      Regex regex(pattern);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(message("[a&&b]"),
-            "the regular expression [a&&b] uses an intersection of classes, which is not supported "
-            "here");
-  EXPECT_EQ(message("[a[b]]"),
-            "the regular expression [a[b]] uses a class inside of a class, which is not supported "
-            "here");
-  EXPECT_EQ(message(R"(a\Kb)"),
-            R"(the regular expression a\Kb uses \K, which is not supported here)");
-  EXPECT_EQ(message("(a").substr(0, 46), "the regular expression (a is wrong at 2: missi");
+TEST(WordPatterns, TheirWordsAreKnownByHand) {
+  using Words = std::vector<std::string>;
+  const char* const text = "It's 12345 HTTPServer's  x!\n\ny";
+  EXPECT_EQ(words_by_hand(WordPattern::gpt2, text),
+            (Words{"It", "'s", " 12345", " HTTPServer", "'s", " ", " x", "!", "\n", "\n", "y"}));
+  EXPECT_EQ(words_by_hand(WordPattern::cl100k, text),
+            (Words{"It", "'s", " ", "123", "45", " HTTPServer", "'s", " ", " x", "!\n\n", "y"}));
+  EXPECT_EQ(words_by_hand(WordPattern::qwen2, "a12"), (Words{"a", "1", "2"}));
+  EXPECT_EQ(words_by_hand(WordPattern::o200k, text),
+            (Words{"It's", " ", "123", "45", " HTTPServer's", " ", " x", "!\n\n", "y"}));
+  EXPECT_EQ(words_by_hand(WordPattern::tekken, "It's a/b/"), (Words{"It", "'s", " a", "/b", "/"}));
 }
+
+TEST(WordPatterns, OthersAreLeftToPcre2) { EXPECT_FALSE(known_pattern(R"(\w+|\s+)")); }
 
 }  // namespace
 }  // namespace phx

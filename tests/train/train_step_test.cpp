@@ -1,5 +1,7 @@
 // --loss-average micro-batch: gradients of the mean over micro-batches of their means, as Megatron
 // without --calculate-per-token-loss.
+#include "phalanx/train/train_step.h"
+
 #include <gtest/gtest.h>
 
 #include "phalanx/base/file.h"

@@ -1,5 +1,7 @@
 // --load of a torch_dist checkpoint that PyTorch wrote in Megatron's keys
-// (scripts/make_torch_fixtures.py).
+// (scripts/make_torch_fixtures.py), and of our own.
+#include "phalanx/train/load_session.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +14,6 @@
 #include "phalanx/comm/thread_world.h"
 #include "phalanx/convert/megatron_model.h"
 #include "phalanx/kernels/master_split.h"
-#include "phalanx/train/load_session.h"
-#include "phalanx/train/megatron_state.h"
 #include "phalanx/train/save_session.h"
 #include "support/temp_folder.h"
 
@@ -61,55 +61,6 @@ void on_ranks(const RunConfig& config, int world, const std::function<void(Sessi
     Session session(config, sources, runtime.device(), mesh);
     body(session);
   });
-}
-
-TEST(MegatronLoad, CountersGoOnWhereMegatronStood) {
-  const MegatronModel model(torch_fixture("torch_dist"));
-  const auto state = megatron_run_state(model.common_json);
-  ASSERT_TRUE(state);
-  EXPECT_EQ(state->iteration, 30);
-  EXPECT_EQ(state->consumed_samples, 240);
-  EXPECT_EQ(state->scheduled_samples, 232);
-  EXPECT_EQ(state->updates, 29);
-  EXPECT_EQ(state->consumed_valid_samples, 16);
-  EXPECT_FALSE(megatron_run_state("{}"));
-}
-
-TEST(MegatronLoad, ALossScaleIsTakenOnlyIfThereIsOne) {
-  nlohmann::json common{{"iteration", 7}, {"args", {{"consumed_train_samples", 56}}}};
-  EXPECT_FALSE(megatron_run_state(common.dump())->scaler);
-  common["optimizer"]["grad_scaler"] = {
-      {"scale", 4096.0}, {"growth_tracker", 3}, {"hysteresis_tracker", 1}};
-  const auto scaler = megatron_run_state(common.dump())->scaler;
-  ASSERT_TRUE(scaler);
-  EXPECT_EQ(scaler->scale, 4096);
-  EXPECT_EQ(scaler->growth, 3);
-  EXPECT_EQ(scaler->hysteresis_left, 1);
-}
-
-TEST(MegatronLoad, ALossScaleWithoutHysteresisHasThatOfTheRun) {
-  nlohmann::json common{{"iteration", 7}, {"args", {{"consumed_train_samples", 56}}}};
-  common["optimizer"]["grad_scaler"] = {{"scale", 4096.0}};
-  EXPECT_EQ(megatron_run_state(common.dump())->scaler->hysteresis_left, 2);  // the default
-  common["args"]["hysteresis"] = 5;
-  EXPECT_EQ(megatron_run_state(common.dump())->scaler->hysteresis_left, 5);
-}
-
-// Apex's Adam counts no steps of a group whose parameters are on another pipeline stage.
-TEST(MegatronLoad, TheStepIsThatOfTheFirstGroupThatHasOne) {
-  nlohmann::json common{{"iteration", 7}, {"args", {{"consumed_train_samples", 56}}}};
-  common["optimizer"]["optimizer"]["param_groups"] = {{{"lr", 1e-3}}, {{"step", 6}}};
-  EXPECT_EQ(megatron_run_state(common.dump())->updates, 6);
-}
-
-TEST(MegatronLoad, ArgumentsOfTheRunAreOptionsOfTheModel) {
-  const nlohmann::json options = MegatronModel(torch_fixture("torch_dist"), {}, 22).options();
-  EXPECT_EQ(options["hidden_size"], 8);
-  EXPECT_EQ(options["position_embedding_type"], "rope");
-  EXPECT_EQ(options["add_bias_linear"], false);
-  EXPECT_EQ(options["vocab_size"], 22);
-  EXPECT_FALSE(options.contains("padded_vocab_size"));
-  EXPECT_FALSE(options.contains("data_path"));  // not of the model
 }
 
 // On eight ranks: tensors cut two ways, two stages, optimizer state cut once more.
@@ -272,6 +223,55 @@ TEST(MegatronLoad, AnotherModelIsRefusedByName) {
   on_ranks(config, 1, [&](Session& session) {
     EXPECT_THAT(error_of([&] { load_session(session); }),
                 HasSubstr("decoder.layers.2.mlp.linear_fc1.weight"));
+  });
+}
+
+// --- checkpoints of our own
+
+RunConfig small_run(const Path& load) {
+  RunConfig config = fixture_run();
+  config.train.bf16 = false;
+  config.train.load = load.string();
+  return config;
+}
+
+TEST(LoadSession, WithoutACheckpointThereIsNothingToLoad) {
+  const TempFolder folder;
+  on_ranks(small_run(folder.path()), 1,
+           [](Session& session) { EXPECT_FALSE(load_session(session)); });
+  EXPECT_EQ(error_of([&] { checkpoint_options(folder.path(), {}); }),
+            folder.path().string() + " holds no checkpoint");
+}
+
+TEST(LoadSession, FinetuningTakesTheWeightsAndBeginsAtIterationZero) {
+  const TempFolder folder;
+  std::vector<double> saved;
+  RunConfig config = small_run(folder.path());
+  on_ranks(config, 1, [&](Session& session) {
+    saved = to_values(session.store.weights());
+    RunState state;
+    state.iteration = 7;
+    state.updates = 6;
+    save_session(folder.path(), session, state);
+  });
+  config.train.seed += 1;  // other weights, before they are loaded
+  config.train.finetune = true;
+  on_ranks(config, 1, [&](Session& session) {
+    EXPECT_NE(to_values(session.store.weights()), saved);
+    const auto loaded = load_session(session);
+    ASSERT_TRUE(loaded);
+    EXPECT_FALSE(loaded->state);
+    EXPECT_EQ(to_values(session.store.weights()), saved);
+    EXPECT_EQ(loaded->path, checkpoint_path(folder.path(), 7));
+  });
+  config.train.seed -= 1;
+  config.train.finetune = false;
+  config.train.load_optim = false;
+  on_ranks(config, 1, [&](Session& session) {
+    const auto loaded = load_session(session);
+    ASSERT_TRUE(loaded && loaded->state);
+    EXPECT_EQ(loaded->state->iteration, 7);
+    EXPECT_EQ(loaded->state->updates, 0) << "Adam begins anew";
   });
 }
 

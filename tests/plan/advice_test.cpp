@@ -1,0 +1,84 @@
+#include "phalanx/plan/advice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/countable_run.h"
+
+namespace phx {
+namespace {
+
+using phx::testing::countable_run;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Advice, AreTheNumbersOfPlanningAgainWithTheFlag) {
+  RunConfig config = countable_run();
+  const RunPlan plan = plan_run(config, 4, {});
+  const int64_t taken = plan.largest().memory.reserved;
+  const auto trials = try_remedies(config, plan, {.plan = {}, .device_bytes = taken / 2});
+  config.parallel.use_distributed_optimizer = true;
+  ASSERT_FALSE(trials.empty());
+  EXPECT_EQ(trials[0].flags, "--use-distributed-optimizer");
+  EXPECT_EQ(trials[0].taken, plan_run(config, 4, {}).largest().memory.reserved);
+  EXPECT_LT(trials[0].taken, taken);
+  EXPECT_LT(trials[0].added_flops, 0) << "a weight is updated once instead of four times";
+  const auto recompute = std::ranges::find_if(
+      trials, [](const Trial& trial) { return trial.flags.starts_with("--recompute"); });
+  ASSERT_NE(recompute, trials.end());
+  EXPECT_GT(recompute->added_flops, 0.1);
+  // No sequence parallelism without tensor parallelism.
+  for (const Trial& trial : trials) EXPECT_THAT(trial.flags, Not(HasSubstr("sequence")));
+}
+
+std::vector<std::string> flags_of(const std::vector<Trial>& trials) {
+  std::vector<std::string> flags;
+  for (const Trial& trial : trials) flags.push_back(trial.flags);
+  return flags;
+}
+
+TEST(Advice, WhereARemedySufficesTheyAreNotTriedTogether) {
+  const RunConfig config = countable_run();
+  const RunPlan plan = plan_run(config, 4, {});
+  std::vector<std::string> heard;
+  const auto trials = try_remedies(config, plan, {.plan = {}, .device_bytes = int64_t{1} << 40},
+                                   [&](const std::string& flags) { heard.push_back(flags); });
+  EXPECT_EQ(flags_of(trials), heard) << "each is told before it is planned";
+  for (const Trial& trial : trials) EXPECT_TRUE(trial.fits) << trial.flags;
+  EXPECT_THAT(heard.back(), HasSubstr("--tensor-model-parallel-size 2"))
+      << "two stages cannot share one layer";
+  const auto none = try_remedies(config, plan, {.plan = {}, .device_bytes = 1});
+  ASSERT_EQ(none.size(), trials.size() + 1);
+  EXPECT_THAT(none.back().flags,
+              ::testing::AllOf(HasSubstr("--use-distributed-optimizer"), HasSubstr(" --recompute"),
+                               HasSubstr(" --optimizer-cpu-offload")));
+  EXPECT_FALSE(none.back().fits);
+}
+
+TEST(Advice, WhatTheRunHasAlreadyIsNotAdvised) {
+  RunConfig config = countable_run();
+  config.parallel.use_distributed_optimizer = true;
+  config.train.micro_batch_size = 2;
+  const auto trials =
+      try_remedies(config, plan_run(config, 2, {}), {.plan = {}, .device_bytes = int64_t{1} << 40});
+  const auto flags = flags_of(trials);
+  EXPECT_EQ(std::ranges::count(flags, "--use-distributed-optimizer"), 0);
+  EXPECT_EQ(std::ranges::count(flags, "--micro-batch-size 1"), 1);
+}
+
+TEST(Advice, TensorRanksComeFromDataRanksOrAreAdded) {
+  RunConfig config = countable_run();
+  const auto advised = [&](int world) {
+    for (const Trial& trial : try_remedies(config, plan_run(config, world, {}),
+                                           {.plan = {}, .device_bytes = int64_t{1} << 40}))
+      if (trial.flags.starts_with("--tensor")) return trial.flags;
+    return std::string("none");
+  };
+  EXPECT_EQ(advised(2), "--tensor-model-parallel-size 2");
+  EXPECT_EQ(advised(1), "--tensor-model-parallel-size 2 on 2 ranks");
+}
+
+}  // namespace
+}  // namespace phx
