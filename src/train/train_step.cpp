@@ -137,7 +137,7 @@ void TrainStep::warm_up(const StageWork& work) {
   const Communicator* link = links.forward_in != nullptr ? links.forward_in : links.forward_out;
   if (link == nullptr || !link->asynchronous()) return;
   StageWork rehearsal = work;
-  rehearsal.context = {.seed = seed_, .step = 0};
+  rehearsal.context = {.seed = seed_, .step = 0, .rehearsal = true};
   rehearsal.grad_scale = grad_scale_;
   if (mean_scale_.defined()) kernels::fill(mean_scale_, 0.0);
   rehearsal.loss_sum = scalars_.slot(Slot::loss_sum);  // a step sets it to zero when it begins

@@ -169,22 +169,30 @@ MoeLayer::MoeLayer(const LayerContext& layer)
 }
 
 Routing MoeLayer::choose(const Tensor& tokens, const Tensor& x, const ForwardContext& context) {
-  const MoeConfig& moe = config_.moe;
-  const int64_t t = tokens.dim(0), e = *moe.num_experts;
-  const RouterOptions options = router_options(moe);
+  const int64_t t = tokens.dim(0), e = *config_.moe.num_experts;
+  const RouterOptions options = router_options(config_.moe);
   const Tensor logits = router_logits(tokens, router_weight_.acquire());  // [t, e]
-  if (moe.moe_router_force_load_balancing) {
-    Tensor indices = empty({t, options.topk}, DType::i32, tokens.device());
-    const int64_t first = ranks_.tokens == nullptr ? 0 : ranks_.tokens->rank() * t;
-    kernels::route_evenly(first, e, indices);
-    return route_to(logits, indices, options);
-  }
+  const bool forced = config_.moe.moe_router_force_load_balancing;
+  // A rehearsal routes as well, for its kernels.
+  const Routing routing = forced ? Routing{} : by_router(logits, x.dim(1), context);
+  if (!forced && !context.rehearsal) return routing;
+  Tensor indices = empty({t, options.topk}, DType::i32, tokens.device());
+  const int64_t first = ranks_.tokens == nullptr ? 0 : ranks_.tokens->rank() * t;
+  kernels::route_evenly(first, e, indices);
+  return route_to(logits, indices, options);
+}
+
+Routing MoeLayer::by_router(const Tensor& logits, int64_t samples,
+                            const ForwardContext& context) {  // [t, e]
+  const MoeConfig& moe = config_.moe;
+  const int64_t t = logits.dim(0), e = logits.dim(1);
+  const RouterOptions options = router_options(moe);
   const Routing routing =
       route(logits, {}, options,
             {.batch = moe.coefficient("aux_loss"),
              .sample = moe.coefficient("seq_aux_loss"),
              .z = moe.moe_z_loss_coeff.value_or(0)},
-            {.samples = x.dim(1), .tokens = ranks_.tokens, .scale = context.mean_scale});
+            {.samples = samples, .tokens = ranks_.tokens, .scale = context.mean_scale});
   if (!moe.moe_expert_capacity_factor) return routing;
   const int64_t all = t * (ranks_.tokens == nullptr ? 1 : ranks_.tokens->size());
   const auto rows =

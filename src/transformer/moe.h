@@ -54,6 +54,7 @@ class MoeLayer : public LayerPart {
     using Module::add_parameter;
   };
   Routing choose(const Tensor& tokens, const Tensor& x, const ForwardContext& context);
+  Routing by_router(const Tensor& logits, int64_t samples, const ForwardContext& context);
   Tensor routed(const Tensor& normed, const LayerCall& call);  // [s/tp, b, h] -> the same
 
   const TransformerConfig& config_;

@@ -24,6 +24,12 @@ Acc sigmoid(Acc x) {
   return Acc(1) / (Acc(1) + std::exp(-x));
 }
 
+// Larger ones first; NaN, which compares with nothing, behind all of them.
+template <class Acc>
+bool before(Acc a, Acc b) {
+  return std::isnan(b) ? !std::isnan(a) : a > b;
+}
+
 // The k best of values [n] among those allowed, the lower index first where equal.
 template <class Acc>
 void choose_best(const std::vector<Acc>& values, int64_t k, std::vector<char>& allowed,
@@ -31,8 +37,7 @@ void choose_best(const std::vector<Acc>& values, int64_t k, std::vector<char>& a
   for (int64_t j = 0; j < k; ++j) {
     int64_t best = -1;
     for (size_t i = 0; i < values.size(); ++i)
-      if (allowed[i] && (best < 0 || values[i] > values[size_t(best)])) best = int64_t(i);
-    // A NaN compares with nothing, so an expert is found all the same.
+      if (allowed[i] && (best < 0 || before(values[i], values[size_t(best)]))) best = int64_t(i);
     PHX_ASSERT(best >= 0, "a token has ", k, " experts, but only ", j, " can be chosen");
     allowed[size_t(best)] = 0;
     chosen[j] = int32_t(best);
@@ -73,7 +78,7 @@ std::vector<char> allowed_experts(const std::vector<Acc>& values, const RouterOp
   for (size_t g = 0; g < size_t(options.groups); ++g) {
     std::vector<Acc> sorted(values.begin() + int64_t(g * size),
                             values.begin() + int64_t((g + 1) * size));
-    std::ranges::sort(sorted, std::greater<>());
+    std::ranges::sort(sorted, before<Acc>);
     group_values.push_back(std::accumulate(sorted.begin(), sorted.begin() + counted, Acc(0)));
   }
   std::vector<char> open(group_values.size(), 1);
@@ -289,7 +294,7 @@ void keep_within_capacity(const Tensor& indices, const Tensor& probs, int64_t ex
     for (std::vector<int64_t>& list : of_expert) {
       if (by_weight)  // stable: equal weights stay in the tokens' order
         std::ranges::stable_sort(list, [&](int64_t a, int64_t b) {
-          return probs.data<Acc>()[a] > probs.data<Acc>()[b];
+          return before(probs.data<Acc>()[a], probs.data<Acc>()[b]);
         });
       for (size_t i = 0; i < std::min(list.size(), size_t(capacity)); ++i) kept[list[i]] = 1;
     }
