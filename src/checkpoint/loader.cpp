@@ -207,4 +207,25 @@ LoadReport load_parameters(const TensorSource& source, const ParameterStore& sto
   return report;
 }
 
+TensorInfos with_buffers(TensorInfos expected, const TensorSource& source,
+                         const TensorInfos& buffers) {
+  for (const auto& [name, info] : buffers)
+    if (const auto found = source.tensors().find(name); found != source.tensors().end())
+      expected[name] = {found->second.dtype, info.shape};
+  return expected;
+}
+
+void load_buffers(const TensorSource& source, const ParameterStore& buffers) {
+  const FlatRange all = buffers.all();
+  const FlatState state{"", buffers.weights()};
+  std::vector<LocalBox> boxes = boxes_of(buffers, state, {&all, 1});
+  std::erase_if(boxes, [&](const LocalBox& box) { return !source.tensors().contains(box.name); });
+  for (const LocalBox& box : boxes)
+    PHX_CHECK(fits(source.tensors().at(box.name), box.info, {.convert = true}), box.name, ": ",
+              source.description(), " has ", describe(source.tensors().at(box.name)),
+              ", the model ", describe(box.info));
+  if (boxes.empty() || state.flat.device().kind() == DeviceKind::meta) return;
+  ChunkReader(source, state.flat.runtime()).read(chunks_of(boxes));
+}
+
 }  // namespace phx

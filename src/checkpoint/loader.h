@@ -31,6 +31,13 @@ struct LoadReport {
 LoadReport load_parameters(const TensorSource& source, const ParameterStore& store,
                            std::span<const FlatState> states, const LoadOptions& options = {});
 
+// What the source has of a store of buffers, whose shapes must fit; those that it does not have
+// stay as they are. Types may differ.
+void load_buffers(const TensorSource& source, const ParameterStore& buffers);
+// `expected` with the buffers that the source has.
+TensorInfos with_buffers(TensorInfos expected, const TensorSource& source,
+                         const TensorInfos& buffers);
+
 // The check alone: throws with every tensor that is missing (and what the source has instead, by
 // nearest name), of another shape or type, or not expected.
 void check_tensors(const TensorSource& source, const TensorInfos& expected,

@@ -68,13 +68,18 @@ struct LoadedModel {
         store(*model, device,
               {.dtype = model_dtype(options.train.precision()),
                .gradients = false,
-               .initialize = false}) {
-    const FlatState weights{"", store.weights()};
-    load_parameters(source, store, {&weights, 1}, {.ignored = {"optimizer."}, .convert = true});
+               .initialize = false}),
+        buffers(*model, device, {.dtype = acc_dtype(store.weights().dtype()), .buffers = true}) {
+    const FlatState weights{"", store.weights()}, kept{"", buffers.weights()};
+    const TensorInfos expected =
+        with_buffers(tensors_of(store, {&weights, 1}), source, tensors_of(buffers, {&kept, 1}));
+    load_parameters(source, store, {&weights, 1},
+                    {.ignored = {"optimizer."}, .convert = true, .model = &expected});
+    load_buffers(source, buffers);
     model->prepare(device, store.weights().dtype(), length, /*micro_batch=*/1);
   }
   std::unique_ptr<Model> model;
-  ParameterStore store;
+  ParameterStore store, buffers;
 };
 
 void print_check(const std::string& text) {

@@ -42,9 +42,9 @@ std::span<const CatalogueGroup> model_catalogue() {
       {.kind = kRefused,
        .reason = "this part of mixture of experts is not in this build yet",
        .hint = "leave it out: experts work without it",
-       .switches = "moe-router-enable-expert-bias moe-router-padding-for-quantization "
+       .switches = "moe-router-padding-for-quantization "
                    "moe-router-padding-for-fp8 moe-enable-deepep moe-apply-probs-on-input "
-                   "moe-shared-expert-overlap moe-use-upcycling moe-per-layer-logging "
+                   "moe-shared-expert-overlap moe-use-upcycling "
                    "moe-layer-recompute moe-paged-stash moe-extended-tp moe-enable-routing-replay "
                    "moe-hybridep-pad-uneven-dispatch-inputs moe-ncclep-zero-copy "
                    "moe-pad-experts-for-cuda-graph-inference moe-permute-fusion-into-hybridep "
@@ -52,7 +52,7 @@ std::span<const CatalogueGroup> model_catalogue() {
                    "moe-routing-trace-dump-weights moe-single-grouped-bias "
                    "moe-single-grouped-weight moe-use-grouped-tensor "
                    "use-fused-weighted-squared-relu use-grouped-gemm-for-shared-expert",
-       .values = "moe-router-bias-update-rate moe-router-quantile-balancing-ema "
+       .values = "moe-router-quantile-balancing-ema "
                  "moe-router-force-biased moe-input-jitter-eps moe-flex-dispatcher-backend "
                  "moe-flex-dispatcher-num-sms moe-dispatch-fwd-dtype moe-combine-bwd-dtype "
                  "moe-latent-size moe-upcycling-granularity moe-routing-trace-path "
@@ -67,8 +67,7 @@ std::span<const CatalogueGroup> model_catalogue() {
        .reason = "experts are one grouped product, their rows are moved by fused kernels, and the "
                  "router computes in fp32",
        .switches = "moe-router-fusion moe-grouped-gemm moe-permute-fusion "
-                   "moe-use-legacy-grouped-gemm",
-       .values = "moe-router-dtype"},
+                   "moe-use-legacy-grouped-gemm"},
       {.kind = kRefused,
        .reason = "multi-latent attention is not in this build yet",
        .hint = "use --group-query-attention for fewer key/value heads",

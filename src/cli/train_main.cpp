@@ -82,6 +82,9 @@ std::string described(Runtime& runtime, const Mesh& mesh, const PretrainOptions&
   if (mesh.size() > 1)
     text += str_cat("; ranks: ", mesh.size(), " = TP ", sizes.tp, " x CP ", sizes.cp, " x DP ",
                     sizes.dp, " x PP ", sizes.pp);
+  const AxisSizes& experts = mesh.expert_sizes();
+  if (mesh.size() > 1 && options.model.moe.any())
+    text += str_cat("; experts: EP ", experts.ep, " x ETP ", experts.tp, " x DP ", experts.dp);
   return text;
 }
 

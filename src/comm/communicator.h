@@ -58,6 +58,9 @@ class Communicator {
   // Whether calls are only enqueued (NCCL). If not, they have been done when they return, and a
   // receive that is posted before its time would wait for ever.
   virtual bool asynchronous() const { return false; }
+  // Collective: every two ranks connect now for what they will send each other, where a first
+  // message would have to wait for that on the host.
+  virtual void connect_pairs() {}
 
   // x becomes the element-wise sum (or maximum) over all ranks.
   void all_reduce(const Tensor& x, Stream stream, ReduceOp op = ReduceOp::sum,

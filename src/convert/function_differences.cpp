@@ -91,6 +91,9 @@ void drop_idle_experts(TransformerConfig& model) {
   moe.moe_pad_expert_input_to_capacity = false;
   moe.moe_token_drop_policy = defaults.moe_token_drop_policy;
   moe.moe_expert_rank_capacity_factor.reset();
+  moe.moe_router_bias_update_rate = defaults.moe_router_bias_update_rate;
+  moe.moe_router_dtype.reset();
+  moe.moe_per_layer_logging = false;
 }
 
 // One way of saying what can be said in several, and defaults for what changes nothing.

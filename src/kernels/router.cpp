@@ -38,8 +38,17 @@ void route_balance(const Tensor& logits, const RouterOptions& options, int64_t s
 }
 
 void balance_slopes(const Tensor& sums, int64_t experts, const BalanceFactors& factors,
-                    const Tensor& scale, const Tensor& loads, Tensor& slopes, Tensor& costs) {
-  PHX_DISPATCH(sums.device(), balance_slopes, sums, experts, factors, scale, loads, slopes, costs);
+                    const Tensor& scale, const Tensor& loads, Tensor& slopes, const Tensor& tally) {
+  PHX_DISPATCH(sums.device(), balance_slopes, sums, experts, factors, scale, loads, slopes, tally);
+}
+
+void count_choices(const Tensor& indices, int64_t experts, const Tensor& tally) {
+  PHX_DISPATCH(indices.device(), count_choices, indices, experts, tally);
+}
+
+void end_router_step(const RouterTally& tally, const Tensor& skip, double rate, Tensor& bias,
+                     Tensor& loads) {
+  PHX_DISPATCH(skip.device(), end_router_step, tally, skip, rate, bias, loads);
 }
 
 void route_backward(const Tensor& logits, const Tensor& indices, const Tensor& dprobs,

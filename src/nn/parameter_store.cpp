@@ -42,10 +42,14 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
                                const StoreOptions& options) {
   for (Module* chunk : chunks) {
     chunk->name_parameters();
-    chunk->for_each_parameter([&](const std::string& name, Parameter& p) {
+    const auto take = [&](const std::string& name, Parameter& p) {
       if (options.also_decays && options.also_decays(name)) p.set_decays();
       parameters_.push_back(&p);
-    });
+    };
+    if (options.buffers)
+      chunk->for_each_buffer(take);
+    else
+      chunk->for_each_parameter(take);
   }
   std::stable_sort(parameters_.begin(), parameters_.end(), [&](Parameter* a, Parameter* b) {
     return place(*a, options) < place(*b, options);
@@ -54,7 +58,8 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
 
   weights_ = empty({size_}, options.dtype, device, Purpose::weights);
   set_zero(weights_);
-  if (options.gradients) {
+  const bool gradients = options.gradients && !options.buffers;
+  if (gradients) {
     gradients_ = empty({size_}, options.gradients_in.value_or(acc_dtype(options.dtype)), device,
                        Purpose::gradients);
     set_zero(gradients_);
@@ -62,7 +67,7 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Shape& shape = parameters_[i]->local_shape();
     parameters_[i]->attach(view(weights_, range_of(i), shape),
-                           options.gradients ? view(gradients_, range_of(i), shape) : Tensor());
+                           gradients ? view(gradients_, range_of(i), shape) : Tensor());
     if (options.initialize) parameters_[i]->initialize(options.seed);
   }
 }

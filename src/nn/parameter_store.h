@@ -18,6 +18,7 @@ struct StoreOptions {
   std::optional<DType> gradients_in;  // none: acc_dtype
   uint64_t seed = 1234;
   bool gradients = true;  // false: inference
+  bool buffers = false;   // the model's buffers instead of its parameters; without gradients
   bool initialize = true;
   // Vectors that decay although norms and biases do not, by name.
   std::function<bool(const std::string& name)> also_decays = {};

@@ -12,30 +12,32 @@ Stream compute(const Tensor& x) { return x.runtime().stream(StreamName::compute)
 
 // The factors of sums over tokens, from coefficients of means.
 kernels::BalanceFactors factors_of(const BalanceLosses& losses, int64_t tokens, int64_t samples,
-                                   int64_t experts, int64_t topk) {
+                                   int64_t experts, int64_t topk, int ranks) {
   const double t = double(tokens), s = t / double(samples);
   const double spread = double(experts) / double(topk);
   return {.batch = losses.batch * spread / (t * t),
           .sample = losses.sample * spread / (s * s) / double(samples),
           .past = losses.past * double(experts) / t,
-          .z = losses.z / t};
+          .z = losses.z / t,
+          .entropy = 1 / t,
+          .count = 1 / double(ranks)};
 }
 
-// [b e + 1], or undefined if nothing has to be balanced.
+// [b e + 1], or undefined if nothing has to be balanced. What is recomputed later waits for that:
+// it is counted once, and here nobody needs the slopes.
 Tensor slopes_of(const Tensor& logits, const RouterOptions& options, const BalanceLosses& losses,
                  const BalanceContext& context) {
-  if (!losses.any() || !context.scale.defined()) return {};
+  if (!context.scale.defined() || !logits.runtime().grad_enabled()) return {};
+  if (!losses.any() && !context.tally.defined()) return {};
   const int64_t t = logits.dim(0), e = logits.dim(1), b = context.samples;
   const int ranks = context.tokens == nullptr ? 1 : context.tokens->size();
   Tensor sums = empty({kernels::balance_size(b, e)}, logits.dtype(), logits.device());
   kernels::route_balance(logits, options, b, sums);
   if (ranks > 1) context.tokens->all_reduce(sums, compute(sums));
   Tensor slopes = empty({b * e + 1}, logits.dtype(), logits.device());
-  Tensor costs = context.costs;
-  if (!costs.defined()) costs = zeros({4}, DType::f64, logits.device());
-  kernels::balance_slopes(sums, e, factors_of(losses, t * ranks, b, e, options.topk), context.scale,
-                          context.loads, slopes, costs);
-  return slopes;
+  kernels::balance_slopes(sums, e, factors_of(losses, t * ranks, b, e, options.topk, ranks),
+                          context.scale, context.loads, slopes, context.tally);
+  return losses.any() ? slopes : Tensor();
 }
 
 Tensor with_route_backward(const Tensor& probs, const Tensor& logits, const Tensor& indices,
@@ -50,23 +52,39 @@ Tensor with_route_backward(const Tensor& probs, const Tensor& logits, const Tens
 
 }  // namespace
 
-Tensor router_logits(const Tensor& x, const Tensor& w) {  // [t, h], [e, h] -> [t, e]
+Tensor router_logits(const Tensor& x, const Tensor& w,
+                     RouterGradients gradients) {  // [t, h], [e, h] -> [t, e]
   PHX_CHECK(x.rank() == 2 && w.rank() == 2 && x.dim(1) == w.dim(1), "router_logits: x is ",
             x.shape(), ", so w should be [e, ", x.dim(-1), "], but it is ", w.shape());
-  Tensor logits = empty({x.dim(0), w.dim(0)}, acc_dtype(x.dtype()), x.device());
+  const DType acc = acc_dtype(x.dtype());
+  const bool wide = gradients == RouterGradients::wide && acc != x.dtype();
+  Tensor logits = empty({x.dim(0), w.dim(0)}, acc, x.device());
   kernels::matmul(x, w, {.transpose_b = true}, {logits});
-  return with_backward(logits, {x, w},
-                       [x = x.detach(), w = w.detach()](const Tensor& dy, GradOut& grad) {
-                         Tensor dlogits = dy;  // [t, e], in x's dtype as a product's operands are
-                         if (dy.dtype() != x.dtype()) {
-                           dlogits = empty(dy.shape(), x.dtype(), dy.device());
-                           kernels::cast(dy, dlogits);
-                         }
-                         if (grad.wants(0)) kernels::matmul(dlogits, w, {}, grad.add(0));
-                         grad.later(1, [x, dlogits](const Sink& dw) {
-                           kernels::matmul(dlogits, x, {.transpose_a = true}, dw);
-                         });
-                       });
+  return with_backward(
+      logits, {x, w},
+      [x = x.detach(), w = w.detach(), acc, wide](const Tensor& dy, GradOut& grad) {  // [t, e]
+        const auto as = [](const Tensor& from, DType dtype) {
+          if (from.dtype() == dtype) return from;
+          Tensor to = empty(from.shape(), dtype, from.device());
+          kernels::cast(from, to);
+          return to;
+        };
+        // The operands of a product have one type.
+        const Tensor dlogits = as(dy, wide ? acc : x.dtype());
+        // A product of wide operands cannot go into a narrow sink.
+        const auto multiply = [](const Tensor& a, const Tensor& b,
+                                 const kernels::MatmulOptions& options, const Sink& sink) {
+          if (sink.tensor.dtype() == a.dtype() || sink.tensor.dtype() == acc_dtype(a.dtype()))
+            return kernels::matmul(a, b, options, sink);
+          Tensor product = empty(sink.tensor.shape(), a.dtype(), a.device());
+          kernels::matmul(a, b, options, {product});
+          kernels::scale(product, 1.0, sink);
+        };
+        if (grad.wants(0)) multiply(dlogits, wide ? as(w, acc) : w, {}, grad.add(0));
+        grad.later(1, [x = wide ? as(x, acc) : x, dlogits, multiply](const Sink& dw) {
+          multiply(dlogits, x, {.transpose_a = true}, dw);
+        });
+      });
 }
 
 Routing route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,

@@ -11,8 +11,11 @@ using kernels::RouterOptions;
 using kernels::RouterScores;
 
 // x [t, h], w [e, h] -> [t, e] in acc_dtype: the products are exact enough that layouts and
-// recomputation choose alike.
-Tensor router_logits(const Tensor& x, const Tensor& w);
+// recomputation choose alike. `wide`: the gradients' products are formed in acc_dtype as well;
+// otherwise the logits' gradient is rounded to x's type before.
+enum class RouterGradients : uint8_t { as_input, wide };
+Tensor router_logits(const Tensor& x, const Tensor& w,
+                     RouterGradients gradients = RouterGradients::as_input);
 
 // Coefficients of the losses, as the user gives them. Each is a mean over the tokens of one
 // micro-batch on all ranks that share it, and enters the run's loss with the micro-batch's share of
@@ -20,7 +23,7 @@ Tensor router_logits(const Tensor& x, const Tensor& w);
 struct BalanceLosses {
   double batch = 0;   // Megatron's aux_loss
   double sample = 0;  // seq_aux_loss
-  double past = 0;    // global_aux_loss, by the shares of tokens in the last step
+  double past = 0;    // global_aux_loss, by the loads of the last step
   double z = 0;       // z-loss
   bool any() const { return batch != 0 || sample != 0 || past != 0 || z != 0; }
 };
@@ -29,8 +32,8 @@ struct BalanceContext {
   int64_t samples = 1;             // b: tokens are rows of [s, b]
   Communicator* tokens = nullptr;  // ranks that share the micro-batch's tokens; null: one
   Tensor scale = {};               // [1] acc: loss_scale n_k / N; undefined: no gradients
-  Tensor loads = {};               // [e] acc: shares of tokens in the last step, or undefined
-  Tensor costs = {};               // f64 [4]: the losses are added to it; undefined: not wanted
+  Tensor loads = {};               // [e] acc: choices of each expert in the last step; 0: none
+  Tensor tally = {};  // RouterTally::balance(), to which counts and losses are added, or undefined
 };
 
 struct Routing {

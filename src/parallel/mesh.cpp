@@ -39,6 +39,7 @@ Mesh::Mesh(World& world, const MeshOptions& options)
   if (options.experts) {
     expert_dp_ = make(world, grids_.expert.group_of(rank_, "dp"), "expert dp");
     dispatch_ = make(world, grids_.expert.group_of(rank_, "tp-ep"), "expert tp-ep");
+    if (dispatch_) dispatch_->connect_pairs();
     tp_cp_ = make(world, grid.group_of(rank_, "tp-cp"), "tp-cp");
   }
   const std::vector<int> pipeline = grid.group_of(rank_, "pp");

@@ -15,6 +15,17 @@ namespace phx {
 // In the order in which they are shown: {"lm loss", 2.3}, {"load_balancing_loss", 1.0}, ...
 using NamedLosses = std::vector<std::pair<std::string, double>>;
 
+// How routers used their experts in the last iteration.
+struct RouterReport {
+  // Of the expert with the most, and with the fewest rows, as multiples of the mean; the worst
+  // layer of a report on all of them.
+  double most = 1, fewest = 1;
+  double entropy =
+      0;  // of a token's scores, in nats: 0 if it knows one expert, ln(experts) at most
+  double dropped = 0;       // share of choices
+  NamedLosses losses = {};  // without their coefficients
+};
+
 // Averages are over the iterations since the last report. What is not known is left out of all
 // views.
 struct IterationReport {
@@ -41,6 +52,8 @@ struct IterationReport {
   // Ours, shown after Megatron's.
   std::optional<double> tokens_per_second = {};  // of all ranks together
   std::optional<double> mfu = {};                // share of the device's peak, 0 .. 1
+  std::optional<RouterReport> routers = {};      // of all layers with experts
+  std::vector<std::pair<int64_t, RouterReport>> router_layers = {};  // layer by layer, if asked for
 };
 
 struct ValidationReport {

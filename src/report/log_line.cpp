@@ -40,6 +40,8 @@ std::string log_line(const IterationReport& report, const std::string& stamp) {
   for (const auto& [name, loss] : report.losses) {
     if (!(loss < 0.)) add(" {}: {:.6E} |", name, loss);  // a NaN is shown
   }
+  if (report.routers)
+    for (const auto& [name, loss] : report.routers->losses) add(" {}: {:.6E} |", name, loss);
   add(" loss scale: {:.1f} |", report.loss_scale);
   if (report.grad_norm) add(" grad norm: {:.3f} |", *report.grad_norm);
   if (report.num_zeros) add(" num zeros: {} |", *report.num_zeros);
@@ -48,6 +50,12 @@ std::string log_line(const IterationReport& report, const std::string& stamp) {
   add(" number of nan iterations: {:3d} |", report.nan_iterations);
   if (report.tokens_per_second) add(" tokens per second: {:.1f} |", *report.tokens_per_second);
   if (report.mfu) add(" MFU: {:.1f}% |", *report.mfu * 100.);
+  if (report.routers) {
+    const RouterReport& routers = *report.routers;
+    add(" expert load: {:.2f} to {:.2f} of the mean |", routers.fewest, routers.most);
+    add(" router entropy: {:.3f} |", routers.entropy);
+    if (routers.dropped > 0) add(" dropped: {:.2f}% |", routers.dropped * 100.);
+  }
   return line;
 }
 

@@ -18,6 +18,16 @@ void put(Json& object, const char* key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 
+Json router_json(const RouterReport& report) {
+  Json object;
+  for (const auto& [name, loss] : report.losses) object[name] = loss;
+  object["most rows"] = report.most;
+  object["fewest rows"] = report.fewest;
+  object["entropy"] = report.entropy;
+  object["dropped"] = report.dropped;
+  return object;
+}
+
 Path folder_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
 
 void keep_as_old(const Path& path) {
@@ -101,6 +111,9 @@ void MetricsFile::write(const IterationReport& report) {
   object["nan iterations"] = report.nan_iterations;
   put(object, "tokens per second", report.tokens_per_second);
   put(object, "mfu", report.mfu);
+  if (report.routers) object["routers"] = router_json(*report.routers);
+  for (const auto& [layer, routers] : report.router_layers)
+    object["router layers"][std::to_string(layer)] = router_json(routers);
   file_.write(json_text(object) + '\n');
 }
 

@@ -174,6 +174,18 @@ void TensorBoardWriter::write(const IterationReport& report) {
   if (report.watts_per_gpu) scalar("power/gpu", *report.watts_per_gpu, iteration);
   if (report.tokens_per_second) scalar("tokens-per-second", *report.tokens_per_second, iteration);
   if (report.mfu) scalar("mfu", *report.mfu, iteration);
+  // Megatron's tags for losses; the others are ours.
+  const auto routers = [&](const RouterReport& report, const std::string& prefix,
+                           const std::string& suffix) {
+    for (const auto& [name, loss] : report.losses) scalar(prefix + name + suffix, loss, iteration);
+    scalar("moe/expert_load_max" + suffix, report.most, iteration);
+    scalar("moe/expert_load_min" + suffix, report.fewest, iteration);
+    scalar("moe/router_entropy" + suffix, report.entropy, iteration);
+    scalar("moe/dropped_share" + suffix, report.dropped, iteration);
+  };
+  if (report.routers) routers(*report.routers, "", "");
+  for (const auto& [layer, of_layer] : report.router_layers)
+    routers(of_layer, "moe/", fmt::format("_layer_{}", layer));
   flush();
 }
 

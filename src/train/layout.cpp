@@ -154,6 +154,10 @@ class Checker {
           str_cat("an expert of width ", model_.expert_size(), " cannot be cut over ", etp,
                   " ranks"),
           nearest_divisors(model_.expert_size(), etp));
+    if (model_.moe.moe_shared_expert_intermediate_size &&
+        know({"moe-shared-expert-intermediate-size"}))
+      check_cut("--moe-shared-expert-intermediate-size", "--moe-shared-expert-intermediate-size",
+                *model_.moe.moe_shared_expert_intermediate_size);
     const int64_t stage = world_ / ranks_.pipeline_model_parallel_size;
     if (stage % (ep * etp) != 0)
       add("--expert-model-parallel-size",

@@ -21,16 +21,33 @@
 namespace phx {
 namespace {
 
-// The tensors of all ranks under the states' prefixes, from a model that has no memory.
-TensorInfos model_tensors(const RunConfig& run, std::span<const FlatState> states) {
+// The tensors of all ranks under the states' prefixes, from a model that has no memory; of its
+// buffers those that the source has.
+TensorInfos model_tensors(const RunConfig& run, std::span<const FlatState> states,
+                          const TensorSource& source) {
   const std::unique_ptr<Model> whole = run.family(run.model);
-  TensorInfos infos;
-  whole->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+  TensorInfos infos, buffers;
+  const auto shape_of = [](const Parameter& parameter) {
     const auto dims = parameter.spec().global_shape.dims();
+    return std::vector<int64_t>(dims.begin(), dims.end());
+  };
+  whole->for_each_parameter([&](const std::string& name, Parameter& parameter) {
     for (const FlatState& state : states)
-      infos[state.prefix + name] = {state.flat.dtype(), {dims.begin(), dims.end()}};
+      infos[state.prefix + name] = {state.flat.dtype(), shape_of(parameter)};
   });
-  return infos;
+  whole->for_each_buffer([&](const std::string& name, Parameter& buffer) {
+    buffers[name] = {DType::f32, shape_of(buffer)};
+  });
+  return with_buffers(std::move(infos), source, buffers);
+}
+
+// A run may go on with other ways to balance, which need no loads of the step before.
+std::vector<std::string> loads_not_wanted(const TensorSource& source, const TensorInfos& model) {
+  std::vector<std::string> names;
+  for (const auto& [name, info] : source.tensors())
+    if (name.ends_with(".router.global_tokens_per_expert") && !model.contains(name))
+      names.push_back(name);
+  return names;
 }
 
 Loaded load_hf(Session& session, const Path& folder) {
@@ -42,10 +59,11 @@ Loaded load_hf(Session& session, const Path& folder) {
   PHX_CHECK(differences.empty(), folder.string(),
             " is another model than the options say (there and here):", text);
   const std::vector<FlatState> states = states_of(session, /*optimizer=*/false);
-  const TensorInfos model = model_tensors(session.config, states);
+  const TensorInfos model = model_tensors(session.config, states, *hf.tensors);
   Loaded loaded{.state = {}, .path = folder, .report = {}};
   loaded.report = load_parameters(*hf.tensors, session.store, states,
                                   {.ignored = {}, .convert = true, .model = &model});
+  load_buffers(*hf.tensors, session.buffers);
   session.optimizer.masters_from_weights();
   return loaded;
 }
@@ -85,9 +103,11 @@ Loaded load_megatron(Session& session, const CheckpointChoice& found) {
             " cannot go on with", kWithoutOptimizer);
   if (optimizer) check_counters(megatron);
   const std::vector<FlatState> states = states_of(session, optimizer);
-  const TensorInfos model = model_tensors(session.config, states);
-  loaded.report = load_parameters(optimizer ? *megatron.tensors : *megatron.weights, session.store,
-                                  states, {.ignored = {}, .convert = !optimizer, .model = &model});
+  const TensorSource& tensors = optimizer ? *megatron.tensors : *megatron.weights;
+  const TensorInfos model = model_tensors(session.config, states, tensors);
+  loaded.report = load_parameters(tensors, session.store, states,
+                                  {.ignored = {}, .convert = !optimizer, .model = &model});
+  load_buffers(tensors, session.buffers);
   if (optimizer) return loaded;
   session.optimizer.masters_from_weights();
   if (loaded.state) loaded.state->updates = 0;
@@ -162,11 +182,13 @@ std::optional<Loaded> load_session(Session& session) {
   PHX_CHECK(!optimizer || has_optimizer, file.path().string(),
             " holds no optimizer state: it was saved with --no-save-optim", kWithoutOptimizer);
   const std::vector<FlatState> states = states_of(session, optimizer);
-  const TensorInfos model = model_tensors(session.config, states);
-  LoadOptions options{.ignored = {}, .convert = !optimizer, .model = &model};
-  if (!optimizer) options.ignored = {"optimizer."};
+  const TensorInfos model = model_tensors(session.config, states, file);
+  LoadOptions options{
+      .ignored = loads_not_wanted(file, model), .convert = !optimizer, .model = &model};
+  if (!optimizer) options.ignored.push_back("optimizer.");
   Loaded loaded{.state = {}, .path = file.path(), .report = {}};
   loaded.report = load_parameters(file, session.store, states, options);
+  load_buffers(file, session.buffers);
   if (!optimizer) session.optimizer.masters_from_weights();
   if (!finetune) {
     loaded.state = RunState::from_json(file.info("state"));

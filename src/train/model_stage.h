@@ -32,6 +32,9 @@ class ModelStage : public Stage {
   ModelStage(std::vector<Model*> chunks, const MicroBatchShape& shape, Device device);
 
   void begin(StageWork work) { work_ = std::move(work); }
+  void end_step(const StepEnd& step) {
+    for (Model* chunk : chunks_) chunk->end_step(step);
+  }
 
   Runtime& runtime() override { return one_.runtime(); }
   MessageSpec input(int, int chunk) const override { return model(chunk).input(shape_); }

@@ -26,7 +26,8 @@ const std::set<std::string> kMayDiffer = {
     "moe_token_dispatcher_type", "moe_expert_rank_capacity_factor",
     "moe_pad_expert_input_to_capacity", "moe_router_load_balancing_type", "moe_aux_loss_coeff",
     "moe_z_loss_coeff", "moe_expert_capacity_factor", "moe_token_drop_policy",
-    "moe_router_force_load_balancing"};
+    "moe_router_force_load_balancing", "moe_router_bias_update_rate", "moe_router_dtype",
+    "moe_per_layer_logging"};
 
 std::string text_of(const nlohmann::json& value) {
   return value.is_null() ? "unset" : json_text(value);

@@ -59,6 +59,14 @@ std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
       const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
       boxes.insert(boxes.end(), more.begin(), more.end());
     }
+  const ParameterStore& buffers = session.buffers;
+  const FlatRange share = by == SavedBy::this_rank
+                              ? buffers.all()
+                              : share_of(buffers, data.rank(Grid::dense), data.size(Grid::dense));
+  const auto more =
+      boxes_of(buffers, {"", buffers.weights()}, {&share, 1},
+               [&](const Parameter& p) { return mesh.ownership_of(p.axes()).speaks; });
+  boxes.insert(boxes.end(), more.begin(), more.end());
   return boxes;
 }
 

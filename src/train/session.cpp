@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "phalanx/base/error.h"
+#include "phalanx/kernels/router.h"
 
 namespace phx {
 
@@ -155,6 +156,14 @@ MicroBatchShape micro_batch_shape(const RunConfig& run, const Sources& sources) 
       .s = packed ? s * b : s, .b = packed ? 1 : b, .dtype = model_dtype(run.train.precision())};
 }
 
+TallyOptions tally_options(const TransformerConfig& model) {
+  if (!model.moe.any()) return {};
+  return {.layers = model.num_layers,
+          .width = kernels::RouterTally::width(*model.moe.num_experts),
+          .at_end_of_step = model.moe.moe_router_enable_expert_bias ||
+                            model.moe.coefficient("global_aux_loss") != 0};
+}
+
 const Mesh& one_rank() {
   static const Mesh mesh;  // holds nothing: the mesh of a run that talks to nobody
   return mesh;
@@ -174,6 +183,8 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
       batch_schedule(config.train.batch_schedule(config.model.seq_length, mesh.sizes().dp)),
       chunks(make_chunks(config, layout, mesh)),
       store(modules_of(chunks), device, store_options(config, mesh)),
+      buffers(modules_of(chunks), device,
+              {.dtype = acc_dtype(store.weights().dtype()), .buffers = true}),
       data_parallel(store, {.dense = mesh.dp_cp(), .expert = mesh.expert_dp()},
                     {.shard_optimizer = run.parallel.use_distributed_optimizer,
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
@@ -187,7 +198,8 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
             .most_micro_batches = run.train.num_micro_batches(mesh.sizes().dp),
             .means = run.model.moe.any(),
             .evaluates_micro_batches =
-                run.train.loss_average == LossAverage::micro_batch && run.sft.sft}),
+                run.train.loss_average == LossAverage::micro_batch && run.sft.sft},
+           tally_options(run.model)),
       train_batches(loader(run, sources.train ? sources.train : sources.valid, device, mesh)) {
   device.runtime().allocator().use_arena(run.train.arena);
   for (const auto& chunk : chunks)

@@ -77,7 +77,7 @@ struct Session {
   const Layout layout;
   const BatchSchedule batch_schedule;
   std::vector<std::unique_ptr<Model>> chunks;  // the parts of the model that this rank holds
-  ParameterStore store;
+  ParameterStore store, buffers;
   DataParallel data_parallel;
   Optimizer optimizer;
   ModelStage stage;

@@ -31,18 +31,22 @@ class PlannedStep {
 }  // namespace
 
 TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint64_t seed,
-                     const LossOptions& loss)
+                     const LossOptions& loss, const TallyOptions& tally)
     : parts_(parts),
       config_(config),
       seed_(seed),
       scalars_(parts.store.weights().device()),
-      loss_(loss) {
+      loss_(loss),
+      tally_options_(tally) {
   const Tensor& weights = parts.store.weights();
   const int64_t scales = loss.average == LossAverage::token ? 1 : loss.most_micro_batches;
   grad_scale_ = empty({scales}, acc_dtype(weights.dtype()), weights.device(), Purpose::runtime);
   if (loss.means)
     mean_scale_ =
         empty({loss.most_micro_batches}, grad_scale_.dtype(), weights.device(), Purpose::runtime);
+  if (tally.layers > 0)
+    for (Tensor* made : {&tally_, &tally_sums_})
+      *made = empty({tally.layers, tally.width}, DType::f64, weights.device(), Purpose::runtime);
 
   const Mesh& mesh = parts.mesh;
   const std::vector<FlatRange>& owned = parts.data_parallel.owned();
@@ -95,7 +99,8 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
   const CheckedSchedule& plan = schedule("train", micro_batches);
   PlannedStep planned(runtime, "train", micro_batches);
   begin(counts, settings);
-  work.context = {.seed = seed_, .step = settings.iteration};
+  work.context = {.seed = seed_, .step = settings.iteration, .router_tally = tally_};
+  if (tally_.defined()) set_zero(tally_);
   work.grad_scale = grad_scale_;
   work.mean_scale = mean_scale_;
   Tensor loss_sum = scalars_.slot(Slot::loss_sum);
@@ -124,8 +129,27 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
   if (settings.before_update) settings.before_update();
   const OpScope traced(runtime, {.what = "update", .kind = OpKind::phase});
   parts_.optimizer.update(scalars_, settings.sticky_skip);
+  end_step();
   parts_.data_parallel.gather_weights();
   scalars_.publish();
+}
+
+// A layer's tokens are those of all ranks of its stage.
+void TrainStep::end_step() {
+  if (!tally_options_.at_end_of_step) return;
+  copy(tally_, tally_sums_);
+  const Stream stream = tally_.runtime().stream(StreamName::compute);
+  for (Communicator* ranks : {parts_.mesh.tp(), parts_.mesh.dp_cp()})
+    if (ranks != nullptr) ranks->all_reduce(tally_sums_, stream);
+  parts_.stage.end_step({.tally = tally_sums_, .skip = scalars_.slot(Slot::skip)});
+}
+
+std::vector<double> TrainStep::router_tally() {
+  if (!tally_.defined()) return {};
+  copy(tally_, tally_sums_);
+  if (parts_.mesh.world() != nullptr)
+    parts_.mesh.world()->all_reduce(tally_sums_, tally_.runtime().stream(StreamName::compute));
+  return to_values(tally_sums_);
 }
 
 // On a GPU the first launch of a kernel loads it, which may wait for everything that runs: also for
@@ -137,7 +161,7 @@ void TrainStep::warm_up(const StageWork& work) {
   const Communicator* link = links.forward_in != nullptr ? links.forward_in : links.forward_out;
   if (link == nullptr || !link->asynchronous()) return;
   StageWork rehearsal = work;
-  rehearsal.context = {.seed = seed_, .step = 0};
+  rehearsal.context = {.seed = seed_, .step = 0, .rehearsal = true};
   rehearsal.grad_scale = grad_scale_;
   if (mean_scale_.defined()) kernels::fill(mean_scale_, 0.0);
   rehearsal.loss_sum = scalars_.slot(Slot::loss_sum);  // a step sets it to zero when it begins

@@ -65,6 +65,12 @@ struct StepParts {
   const Layout& layout;
 };
 
+// What routers count in a step (kernels::RouterTally), a row a layer of the whole model.
+struct TallyOptions {
+  int64_t layers = 0, width = 0;  // 0: there are no routers
+  bool at_end_of_step = false;    // parts of the model hear the counts of all ranks: StepEnd
+};
+
 struct LossOptions {
   LossAverage average = LossAverage::token;
   int64_t most_micro_batches = 1;  // of a step and data-parallel rank
@@ -76,7 +82,7 @@ struct LossOptions {
 class TrainStep {
  public:
   TrainStep(const StepParts& parts, const OptimizerConfig& config, uint64_t seed,
-            const LossOptions& loss = {});
+            const LossOptions& loss = {}, const TallyOptions& tally = {});
 
   // Enqueues the step on the given micro-batches, of which counts[k] tokens count for the loss.
   // Micro-batch k begins with global sample first_sample + k * its width. One rank.
@@ -89,6 +95,10 @@ class TrainStep {
   int pending() const { return scalars_.published(); }
   void forget() { scalars_.forget(); }  // the oldest step's results are not wanted (meta has none)
   StepScalars& scalars() { return scalars_; }
+
+  // Collective: what the routers of all ranks counted in the last step, [layers, width]; waits for
+  // it. Empty without routers.
+  std::vector<double> router_tally();
 
   // Mean token loss (see LossOptions) over `num_batches` global batches from `first_sample` on,
   // without dropout; nothing if `stop` said so in between. Of several ranks all throw UnreadData if
@@ -104,6 +114,7 @@ class TrainStep {
   double mean_of_means(const Tensor& losses, Counts counts);
   void warm_up(const StageWork& work);
   void reduce_gradients();
+  void end_step();
   const CheckedSchedule& schedule(const char* kind, int64_t micro_batches);
   bool counts_loss() const { return parts_.mesh.last_stage() && parts_.mesh.tp_rank() == 0; }
 
@@ -114,6 +125,8 @@ class TrainStep {
   LossOptions loss_;
   Tensor grad_scale_;  // [1] loss_scale / N, or one a micro-batch
   Tensor mean_scale_;  // [most micro-batches], where the model has such losses
+  TallyOptions tally_options_;
+  Tensor tally_, tally_sums_;  // f64 [layers, width]: this rank's, and a place to add ranks' up
   bool warm_ = false;
   std::map<std::pair<std::string, int64_t>, CheckedSchedule> schedules_;
   // Of what this rank owns: gradients that are partial sums among `ranks`.

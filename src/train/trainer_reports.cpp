@@ -68,6 +68,20 @@ IterationReport Trainer::make_report() {
   return report;
 }
 
+// What routers counted stays on the device until a line is due: then ranks add it up, and wait.
+void Trainer::look_at_routers() {
+  const std::vector<double> tally = session_.step.router_tally();
+  if (tally.empty()) return;
+  routers_ = router_reports(session_.config.model.moe, tally);
+  routers_at_ = enqueued_;
+}
+
+void Trainer::add_routers(IterationReport& report) const {
+  if (!routers_ || routers_->layers.empty() || report.iteration != routers_at_) return;
+  report.routers = routers_->all;
+  if (session_.config.model.moe.moe_per_layer_logging) report.router_layers = routers_->layers;
+}
+
 void Trainer::update_bar() {
   if (interval_all_ > 0)
     tokens_per_second_ = samples_per_second() * double(session_.config.model.seq_length);
@@ -80,6 +94,7 @@ void Trainer::report() {
   if (interval_good_ > 0) report.losses = {{"lm loss", interval_loss_ / double(interval_good_)}};
   report.skipped_iterations = interval_skipped_;
   report.nan_iterations = interval_nan_;
+  add_routers(report);
   terminal_.print(log_line(report, time_stamp(std::chrono::system_clock::now())));
   interval_loss_ = 0;
   interval_good_ = interval_all_ = interval_skipped_ = interval_nan_ = 0;

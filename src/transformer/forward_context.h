@@ -32,7 +32,12 @@ struct ForwardContext {
   // [1] acc: loss_scale n_k / N, n_k tokens of the micro-batch counting: with it a mean over the
   // micro-batch (a loss of the router's) enters the gradients. Undefined: there are none.
   Tensor mean_scale = {};
-  bool training = true;      // false: no dropout
+  bool training = true;  // false: no dropout
+  // f64 [layers, RouterTally::width]: what routers count; undefined: nothing is counted.
+  Tensor router_tally = {};
+  // Blank inputs, before the first step, so that kernels are loaded: tokens go to all experts in
+  // turn, since a router sends equal tokens to the same few.
+  bool rehearsal = false;
   KvCache* cache = nullptr;  // generation only
 };
 

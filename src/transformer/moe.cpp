@@ -153,6 +153,7 @@ MoeLayer::MoeLayer(const LayerContext& layer)
     : config_(layer.config),
       tp_(layer.ranks.tp),
       ranks_(layer.ranks.experts),
+      layer_(layer.layer),
       dropout_site_("decoder.layers." + std::to_string(layer.layer) + ".mlp.dropout"),
       norm_(norm_spec(config_, config_.hidden_size, axes_in_sequence(tp_))),
       router_weight_(row_on_every_rank(*config_.moe.num_experts, config_.hidden_size,
@@ -161,6 +162,12 @@ MoeLayer::MoeLayer(const LayerContext& layer)
   add_child("pre_mlp_layernorm", norm_);
   add_child("mlp", mlp_);
   router_.add_parameter("weight", router_weight_);
+  const auto buffer = [&](std::optional<Parameter>& made, const char* name) {
+    made.emplace(whole({*config_.moe.num_experts}, Init::constant(0)));
+    router_.add_buffer(name, *made);
+  };
+  if (config_.moe.moe_router_enable_expert_bias) buffer(bias_, "expert_bias");
+  if (config_.moe.coefficient("global_aux_loss") != 0) buffer(loads_, "global_tokens_per_expert");
   mlp_.add_child("router", router_);
   mlp_.add_child("experts", experts_);
   if (!config_.moe.moe_shared_expert_intermediate_size) return;
@@ -168,23 +175,51 @@ MoeLayer::MoeLayer(const LayerContext& layer)
   mlp_.add_child("shared_experts", *shared_);
 }
 
+kernels::RouterTally MoeLayer::tally_in(const Tensor& all) const {  // [layers, width]
+  return {.row = all.rows(layer_, 1).reshape({all.dim(1)}), .experts = *config_.moe.num_experts};
+}
+
+void MoeLayer::end_step(const StepEnd& step) {
+  if (!bias_ && !loads_) return;
+  Tensor bias = bias_ ? bias_->value() : Tensor(), loads = loads_ ? loads_->value() : Tensor();
+  kernels::end_router_step(tally_in(step.tally), step.skip, config_.moe.moe_router_bias_update_rate,
+                           bias, loads);
+}
+
 Routing MoeLayer::choose(const Tensor& tokens, const Tensor& x, const ForwardContext& context) {
+  const int64_t t = tokens.dim(0), e = *config_.moe.num_experts;
+  const RouterOptions options = router_options(config_.moe);
+  const Tensor logits = router_logits(
+      tokens, router_weight_.acquire(),
+      config_.moe.moe_router_dtype ? RouterGradients::wide : RouterGradients::as_input);  // [t, e]
+  const bool forced = config_.moe.moe_router_force_load_balancing;
+  // A rehearsal routes as well, for its kernels.
+  const Routing routing = forced ? Routing{} : by_router(logits, x.dim(1), context);
+  if (!forced && !context.rehearsal) return routing;
+  Tensor indices = empty({t, options.topk}, DType::i32, tokens.device());
+  const int64_t first = ranks_.tokens == nullptr ? 0 : ranks_.tokens->rank() * t;
+  kernels::route_evenly(first, e, indices);
+  return route_to(logits, indices, options);
+}
+
+Routing MoeLayer::by_router(const Tensor& logits, int64_t samples,
+                            const ForwardContext& context) {  // [t, e]
   const MoeConfig& moe = config_.moe;
-  const int64_t t = tokens.dim(0), e = *moe.num_experts;
+  const int64_t t = logits.dim(0), e = logits.dim(1);
   const RouterOptions options = router_options(moe);
-  const Tensor logits = router_logits(tokens, router_weight_.acquire());  // [t, e]
-  if (moe.moe_router_force_load_balancing) {
-    Tensor indices = empty({t, options.topk}, DType::i32, tokens.device());
-    const int64_t first = ranks_.tokens == nullptr ? 0 : ranks_.tokens->rank() * t;
-    kernels::route_evenly(first, e, indices);
-    return route_to(logits, indices, options);
-  }
+  // Without memory, in a model that is only asked for its logits, there is no bias.
   const Routing routing =
-      route(logits, {}, options,
+      route(logits, bias_ ? bias_->value() : Tensor(), options,
             {.batch = moe.coefficient("aux_loss"),
              .sample = moe.coefficient("seq_aux_loss"),
+             .past = moe.coefficient("global_aux_loss"),
              .z = moe.moe_z_loss_coeff.value_or(0)},
-            {.samples = x.dim(1), .tokens = ranks_.tokens, .scale = context.mean_scale});
+            {.samples = samples,
+             .tokens = ranks_.tokens,
+             .scale = context.mean_scale,
+             .loads = loads_ ? loads_->value() : Tensor(),
+             .tally = context.router_tally.defined() ? tally_in(context.router_tally).balance()
+                                                     : Tensor()});
   if (!moe.moe_expert_capacity_factor) return routing;
   const int64_t all = t * (ranks_.tokens == nullptr ? 1 : ranks_.tokens->size());
   const auto rows =
@@ -201,8 +236,13 @@ Tensor MoeLayer::routed(const Tensor& normed, const LayerCall& call) {  // [s/tp
   const MoeConfig& moe = config_.moe;
   const int64_t h = config_.hidden_size;
   const Tensor tokens = normed.reshape({normed.numel() / h, h});  // [t, h]
+  const Routing routing = choose(tokens, normed, call.context);
+  // What is recomputed runs twice, and is counted the second time.
+  if (const Tensor& tally = call.context.router_tally;
+      tally.defined() && tokens.runtime().grad_enabled())
+    kernels::count_choices(routing.indices, *moe.num_experts, tally_in(tally).choices());
   const ExpertInput input =
-      dispatch(tokens, choose(tokens, normed, call.context), ranks_,
+      dispatch(tokens, routing, ranks_,
                {.kind = moe.moe_token_dispatcher_type == TokenDispatcherType::allgather
                             ? Dispatcher::all_gather
                             : Dispatcher::all_to_all,

@@ -46,23 +46,30 @@ class MoeLayer : public LayerPart {
  public:
   explicit MoeLayer(const LayerContext& layer);
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
+  void end_step(const StepEnd& step) override;
 
  private:
   class Group : public Module {
    public:
+    using Module::add_buffer;
     using Module::add_child;
     using Module::add_parameter;
   };
   Routing choose(const Tensor& tokens, const Tensor& x, const ForwardContext& context);
+  Routing by_router(const Tensor& logits, int64_t samples, const ForwardContext& context);
+  kernels::RouterTally tally_in(const Tensor& all) const;
   Tensor routed(const Tensor& normed, const LayerCall& call);  // [s/tp, b, h] -> the same
 
   const TransformerConfig& config_;
   TensorParallel tp_;
   ExpertParallel ranks_;
+  int64_t layer_;
   std::string dropout_site_;
   NormModule norm_;
   Group mlp_, router_;
   Parameter router_weight_;  // [e, h]
+  // [e] acc, buffers: added to the scores for the choice; choices of the last step's whole batch.
+  std::optional<Parameter> bias_, loads_;
   Experts experts_;
   std::optional<SharedExpert> shared_;
 };

@@ -45,7 +45,8 @@ void check_needs_experts(const OptionSet& options, Problems& problems) {
         "moe-router-topk-scaling-factor", "moe-router-num-groups", "moe-router-group-topk",
         "moe-router-force-load-balancing", "moe-expert-capacity-factor",
         "moe-pad-expert-input-to-capacity", "moe-expert-rank-capacity-factor",
-        "moe-shared-expert-intermediate-size", "moe-shared-expert-gate"})
+        "moe-shared-expert-intermediate-size", "moe-shared-expert-gate",
+        "moe-router-enable-expert-bias", "moe-router-dtype", "moe-per-layer-logging"})
     if (options.active(name))
       problems.push_back(problem(
           name, shown(options, name) + " has no effect without --num-experts: there are no experts",
@@ -69,6 +70,16 @@ void check_choice(const OptionSet& options, Problems& problems) {
         "--moe-router-topk 1 needs --moe-router-pre-softmax: the softmax over one chosen expert is "
         "1, whatever the router says, and it would learn nothing",
         "add --moe-router-pre-softmax"));
+}
+
+void check_bias(const OptionSet& options, Problems& problems) {
+  if (!options.active("moe-router-enable-expert-bias") ||
+      options.text("moe-router-score-function") == "sigmoid")
+    return;
+  problems.push_back(problem("moe-router-enable-expert-bias",
+                             "--moe-router-enable-expert-bias needs --moe-router-score-function "
+                             "sigmoid: scores that do not depend on each other",
+                             "add --moe-router-score-function sigmoid"));
 }
 
 void check_groups(const OptionSet& options, Problems& problems) {
@@ -157,6 +168,7 @@ std::vector<Rule> moe_rules() {
   return {
       {"--moe flags need --num-experts", check_needs_experts},
       {"a token's experts are different ones, and the router can learn", check_choice},
+      {"--moe-router-enable-expert-bias needs sigmoid scores", check_bias},
       {"groups of experts divide them, and hold a token's experts evenly", check_groups},
       {"every kind of balancing has a coefficient", check_coefficients},
       {"layers with experts", check_experts_layers},

@@ -18,6 +18,9 @@ struct Rule;
 enum class RouterScoreFunction { softmax, sigmoid };
 constexpr auto option_names(RouterScoreFunction) { return std::array{"softmax", "sigmoid"}; }
 
+enum class RouterDType { fp32 };
+constexpr auto option_names(RouterDType) { return std::array{"fp32"}; }
+
 enum class TokenDispatcherType { allgather, alltoall };
 constexpr auto option_names(TokenDispatcherType) { return std::array{"allgather", "alltoall"}; }
 
@@ -37,6 +40,9 @@ struct MoeConfig {
   std::optional<double> moe_router_topk_scaling_factor;
   std::optional<int64_t> moe_router_num_groups;
   std::optional<int64_t> moe_router_group_topk;
+  bool moe_router_enable_expert_bias = false;
+  double moe_router_bias_update_rate = 1e-3;
+  std::optional<RouterDType> moe_router_dtype;
   bool moe_router_force_load_balancing = false;
   TokenDispatcherType moe_token_dispatcher_type = TokenDispatcherType::allgather;
   std::optional<double> moe_expert_capacity_factor;
@@ -45,6 +51,7 @@ struct MoeConfig {
   std::optional<double> moe_expert_rank_capacity_factor;
   std::optional<int64_t> moe_shared_expert_intermediate_size;
   bool moe_shared_expert_gate = false;
+  bool moe_per_layer_logging = false;
 
   bool any() const { return num_experts.has_value(); }
   bool has_experts(int64_t layer) const;  // layers are counted from 0
@@ -62,12 +69,13 @@ struct MoeConfig {
           "layers with experts: every N-th from the first on, or a list with 1 = experts",
           DefaultIs{"1, all of them"});
     field("moe-router-topk", moe_router_topk, "experts a token goes to", InRange{1, 64});
-    field("moe-router-load-balancing-type", moe_router_load_balancing_type,
-          "losses that keep experts evenly used: over a micro-batch, or over each sequence",
-          OneOf{{"aux_loss", "seq_aux_loss", "none"}},
-          Refuses{{{"global_aux_loss", "balancing over the global batch is not in this build yet"},
-                   {"sinkhorn", "sinkhorn routing is not in this build yet"},
-                   {"quantile_balancing", "quantile balancing is not in this build yet"}}});
+    field(
+        "moe-router-load-balancing-type", moe_router_load_balancing_type,
+        "losses that keep experts evenly used: over a micro-batch, each sequence, or the loads of "
+        "the global batch before",
+        OneOf{{"aux_loss", "seq_aux_loss", "global_aux_loss", "none"}},
+        Refuses{{{"sinkhorn", "sinkhorn routing is not in this build yet"},
+                 {"quantile_balancing", "quantile balancing is not in this build yet"}}});
     field("moe-aux-loss-coeff", moe_aux_loss_coeff, "coefficient of each of these losses");
     field("moe-z-loss-coeff", moe_z_loss_coeff, "coefficient of the loss on large router logits",
           NotNegative{});
@@ -80,6 +88,14 @@ struct MoeConfig {
     field("moe-router-num-groups", moe_router_num_groups,
           "blocks of experts, of which a token's experts come from a few", count);
     field("moe-router-group-topk", moe_router_group_topk, "how many of these blocks", count);
+    field("moe-router-enable-expert-bias", moe_router_enable_expert_bias,
+          "add a number of each expert to its scores for the choice, which rises while the expert "
+          "gets fewer tokens than others (DeepSeek-V3)");
+    field("moe-router-bias-update-rate", moe_router_bias_update_rate,
+          "by how much these numbers change in a step", NotNegative{});
+    field("moe-router-dtype", moe_router_dtype,
+          "type of the products behind the router's gradients; its scores are in fp32 anyway",
+          Refuses{{{"fp64", "the router computes in fp32"}}}, DefaultIs{"that of the weights"});
     field("moe-router-force-load-balancing", moe_router_force_load_balancing,
           "send tokens to all experts in turn, whatever the router says: for benchmarks");
     field("moe-token-dispatcher-type", moe_token_dispatcher_type,
@@ -100,6 +116,8 @@ struct MoeConfig {
           "inner width of the MLP that every token goes through as well", width, DefaultIs{"none"});
     field("moe-shared-expert-gate", moe_shared_expert_gate,
           "multiply that MLP's output by a sigmoid of the token (Qwen2-MoE)");
+    field("moe-per-layer-logging", moe_per_layer_logging,
+          "write the routers' losses and loads layer by layer to TensorBoard and --metrics-file");
   }
 };
 

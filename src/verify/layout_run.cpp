@@ -62,6 +62,8 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
     session.data_parallel.wait_for_weights();
     const FlatRange all = session.store.all();
     collector.add(outcome.weights, session.store, session.store.weights(), {&all, 1});
+    const FlatRange buffers = session.buffers.all();
+    collector.add(outcome.weights, session.buffers, session.buffers.weights(), {&buffers, 1});
   });
   return outcome;
 }

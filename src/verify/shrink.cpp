@@ -1,6 +1,7 @@
 #include "phalanx/verify/shrink.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -77,20 +78,45 @@ void shrink_widths(TransformerConfig& model, int64_t old_tp, int64_t tp) {
   model.ffn_hidden_size = round_up(model.hidden_size + 8, tp);
 }
 
+// The ranks of experts: as many as the dense layers' tensor parallelism has, one, fewer or more.
+void shrink_expert_ranks(ParallelConfig& ranks, const LayoutAxes& old_axes, LayoutAxes& axes,
+                         int64_t most_ranks) {
+  auto& etp = ranks.expert_tensor_parallel_size;
+  if (etp && *etp == old_axes.tp)
+    etp = axes.tp;
+  else if (etp && *etp > old_axes.tp)
+    etp = 2 * axes.tp;
+  else if (etp && *etp > 1)
+    etp = std::min<int64_t>(axes.tp, 2);
+  int64_t& ep = ranks.expert_model_parallel_size;
+  const int64_t small_etp = etp.value_or(axes.tp);
+  if (ranks.use_tp_pp_dp_mapping) {  // experts and dense layers have as many data-parallel ranks
+    ep = std::max<int64_t>(axes.tp / small_etp, 1);
+    return;
+  }
+  ep = std::min<int64_t>(ep, 2);
+  // Two copies of the model may be too few ranks for both.
+  const auto fits = [&](int64_t dp) { return axes.tp * dp % (ep * small_etp) == 0; };
+  for (int64_t dp = axes.dp; dp <= old_axes.dp && axes.tp * axes.pp * dp <= most_ranks; ++dp)
+    if (fits(dp)) {
+      axes.dp = dp;
+      return;
+    }
+  if (etp) etp = std::min(*etp, axes.tp);
+  ep = std::gcd(ep, axes.tp * axes.dp / etp.value_or(axes.tp));
+}
+
 // Experts that are shared by ranks, or cut, still are; a token still leaves some out.
-void shrink_experts(RunConfig& config, int64_t old_tp, const LayoutAxes& axes) {
+void shrink_experts(RunConfig& config, const LayoutAxes& old_axes, LayoutAxes& axes,
+                    int64_t most_ranks) {
   MoeConfig& moe = config.model.moe;
   ParallelConfig& ranks = config.parallel;
   if (!moe.any()) return;
-  auto& etp = ranks.expert_tensor_parallel_size;
-  if (etp && *etp != old_tp)
-    etp = *etp == 1 ? 1 : std::min<int64_t>(axes.tp, 2);
-  else if (etp)
-    etp = axes.tp;
-  const int64_t free = axes.tp * axes.dp / etp.value_or(axes.tp);  // ranks for EP and expert DP
-  if (ranks.expert_model_parallel_size > 1)
-    ranks.expert_model_parallel_size = free % 2 == 0 ? 2 : free;
+  shrink_expert_ranks(ranks, old_axes, axes, most_ranks);
+  const auto& etp = ranks.expert_tensor_parallel_size;
   const int64_t ep = ranks.expert_model_parallel_size;
+  // Few tokens are spread less evenly than many: room for all of them.
+  if (auto& room = moe.moe_expert_rank_capacity_factor) room = std::max(*room, double(ep));
   const bool grouped = moe.moe_router_num_groups.has_value();
   const bool one = moe.moe_router_topk == 1;
   moe.num_experts = grouped ? 8 : round_up(4, ep);
@@ -192,6 +218,9 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
     note("experts", *x.moe.num_experts, *y.moe.num_experts);
     note("experts a token", x.moe.moe_router_topk, y.moe.moe_router_topk);
     note("expert ffn", x.expert_size(), y.expert_size());
+    if (x.moe.moe_expert_rank_capacity_factor)
+      note("room for rows", *x.moe.moe_expert_rank_capacity_factor,
+           *y.moe.moe_expert_rank_capacity_factor);
   }
   note("sequence", x.seq_length, y.seq_length);
   if (x.window_size) note("window", x.window_size->left, y.window_size->left);
@@ -210,13 +239,14 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
 SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks) {
   const Layout before = make_layout(config.layout(), world);
   const LayoutAxes old_axes = axes_of(config.parallel, world);
-  const LayoutAxes axes = shrink_axes(old_axes, most_ranks);
-  SmallRun run{.config = config, .world = int(axes.ranks()), .changes = {}};
+  LayoutAxes axes = shrink_axes(old_axes, most_ranks);
+  SmallRun run{.config = config, .world = 1, .changes = {}};
   RunConfig& small = run.config;
   small.parallel.tensor_model_parallel_size = axes.tp;
   small.parallel.pipeline_model_parallel_size = axes.pp;
   shrink_widths(small.model, old_axes.tp, axes.tp);
-  shrink_experts(small, old_axes.tp, axes);
+  shrink_experts(small, old_axes, axes, most_ranks);
+  run.world = int(axes.ranks());
   shrink_sequence(small.model, axes.tp);
   shrink_vocabulary(small.model, old_axes.tp);
   shrink_layers(small, before.placement, int(axes.pp));

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "phalanx/core/segment.h"
 #include "phalanx/kernels/elementwise.h"
 #include "support/gradients.h"
 
@@ -79,13 +80,20 @@ TEST(Router, GradientsMatchFiniteDifferences) {
     }
 }
 
-// The four losses of some logits, [4].
+// How many tokens have each expert among their best scores, then the four losses of some logits and
+// the entropy: [e + 5].
+std::vector<double> balance_of(const Tensor& logits, const RouterOptions& options,
+                               const BalanceLosses& losses, const Tensor& loads) {
+  const Tensor tally = zeros({logits.dim(1) + kernels::kBalanceCosts}, DType::f64, test_device());
+  route(logits, {}, options, losses,
+        {.samples = 2, .scale = values({1}, {1}), .loads = loads, .tally = tally});
+  return to_values(tally);
+}
+
 std::vector<double> costs_of(const Tensor& logits, const RouterOptions& options,
                              const BalanceLosses& losses, const Tensor& loads) {
-  const Tensor costs = zeros({4}, DType::f64, test_device());
-  route(logits, {}, options, losses,
-        {.samples = 2, .scale = values({1}, {1}), .loads = loads, .costs = costs});
-  return to_values(costs);
+  const std::vector<double> balance = balance_of(logits, options, losses, loads);
+  return {balance.begin() + logits.dim(1), balance.end()};
 }
 
 TEST(Router, LossesOfTheBalanceAreMeansOverTokens) {
@@ -100,6 +108,72 @@ TEST(Router, LossesOfTheBalanceAreMeansOverTokens) {
   EXPECT_NEAR(costs[1], 2.0, 1e-12);  // the same in every sample
   EXPECT_NEAR(costs[2], 4 * (0.5 * 0.5 + 0.25 * 0.5), 1e-12);  // E sum f mean P
   EXPECT_NEAR(costs[3], std::log(2.0) * std::log(2.0), 1e-12);
+  EXPECT_NEAR(costs[4], std::log(2.0), 1e-12);  // of two experts that are alike
+}
+
+TEST(Router, LoadsOfTheLastStepCountByTheirSharesAndWithoutOnesTheMicroBatchsOwnDo) {
+  std::vector<double> l;
+  for (int i = 0; i < 4; ++i) l.insert(l.end(), {0.0, 0.0, -1000.0, -1000.0});
+  const auto past = [&](const Tensor& loads) {
+    return costs_of(values(l, {4, 4}), {.topk = 2}, {.past = 1}, loads)[2];
+  };
+  EXPECT_NEAR(past(values({20, 10, 10, 0}, {4})), 4 * (0.5 * 0.5 + 0.25 * 0.5), 1e-12);
+  const double own = 4 * (0.5 * 0.5 + 0.5 * 0.5);  // both experts have half of the choices
+  EXPECT_NEAR(past(values({0, 0, 0, 0}, {4})), own, 1e-12);
+  EXPECT_NEAR(past({}), own, 1e-12);
+  const std::vector<double> balance = balance_of(values(l, {4, 4}), {.topk = 2}, {.past = 1}, {});
+  EXPECT_EQ(std::vector<double>(balance.begin(), balance.begin() + 4),
+            (std::vector<double>{4, 4, 0, 0}));
+}
+
+TEST(Router, ChoicesAreCountedAndDroppedOnesApart) {
+  const Tensor indices =
+      from_ints(std::vector<int64_t>{2, 0, -1, 2, 2, 1}, {3, 2}, DType::i32, test_device());
+  const Tensor tally = zeros({3 + 3}, DType::f64, test_device());
+  kernels::count_choices(indices, 3, tally);
+  kernels::count_choices(indices, 3, tally);
+  EXPECT_EQ(to_values(tally), (std::vector<double>{2, 2, 6, /*dropped*/ 2, /*tokens*/ 6,
+                                                   /*calls*/ 2}));
+}
+
+TEST(Router, AStepMovesTheBiasTowardsEvenLoadsUnlessItIsSkipped) {
+  // Four experts; chosen [4], dropped, tokens, calls, scored [4], costs [5].
+  const kernels::RouterTally tally{
+      .row = values({7, 1, 4, 4, 0, 8, 1, 5, 3, 4, 4, 0, 0, 0, 0, 0}, {16}), .experts = 4};
+  Tensor bias = values({0.5, 0.5, 0.5, 0.5}, {4}), loads = values({1, 1, 1, 1}, {4});
+  kernels::end_router_step(tally, values({1}, {1}), 0.25, bias, loads);
+  EXPECT_EQ(to_values(bias), (std::vector<double>{0.5, 0.5, 0.5, 0.5})) << "a step was skipped";
+  EXPECT_EQ(to_values(loads), (std::vector<double>{1, 1, 1, 1}));
+  kernels::end_router_step(tally, values({0}, {1}), 0.25, bias, loads);
+  EXPECT_EQ(to_values(bias), (std::vector<double>{0.25, 0.75, 0.5, 0.5}));
+  EXPECT_EQ(to_values(loads), (std::vector<double>{5, 3, 4, 4}));
+}
+
+TEST(Router, LogitsThatAreNoNumbersComeLast) {
+  const double nan = std::nan("");
+  const auto chosen = [&](const RouterOptions& options) {
+    return ints(plain(values({nan, 1, nan, 3, 2, nan, 0, nan}, {1, 8}), options).indices);
+  };
+  EXPECT_EQ(chosen({.topk = 4}), (std::vector<int64_t>{3, 4, 1, 6}));
+  EXPECT_EQ(chosen({.topk = 2, .scores = RouterScores::sigmoid, .groups = 4, .group_topk = 2}),
+            (std::vector<int64_t>{3, 4}));
+}
+
+TEST(Router, WideGradientsOfLogitsAreNotRoundedToTheInputsType) {
+  const auto in = [](std::vector<double> v, const Shape& shape, DType dtype) {
+    return from_values(v, shape, dtype, test_device());
+  };
+  // Two experts with the same weight: dx is the sum of the logits' gradients.
+  const Tensor x = in({1}, {1, 1}, DType::bf16), w = in({1, 1}, {2, 1}, DType::bf16);
+  const auto dx = [&](RouterGradients gradients) {
+    Segment segment(std::vector<Tensor>{x, w}, [&](std::span<const Tensor> inputs) {
+      return std::vector<Tensor>{router_logits(inputs[0], inputs[1], gradients)};
+    });
+    const Tensor dy = in({1 + 0x1p-12, -1}, {1, 2}, DType::f32);  // 1 + 2^-12 is no bf16
+    return to_values(segment.backward(std::vector<Tensor>{dy})[0])[0];
+  };
+  EXPECT_EQ(dx(RouterGradients::wide), 0x1p-12);
+  EXPECT_EQ(dx(RouterGradients::as_input), 0);
 }
 
 TEST(Router, GradientsOfTheLossesMatchFiniteDifferences) {
@@ -110,14 +184,14 @@ TEST(Router, GradientsOfTheLossesMatchFiniteDifferences) {
     const std::vector<double> at = to_values(randn({6, 5}, Seed{3}));
     const auto total = [&](const std::vector<double>& l) {
       double sum = 0;
-      for (const double cost : costs_of(values(l, {6, 5}), options, all, loads)) sum += cost;
+      const std::vector<double> costs = costs_of(values(l, {6, 5}), options, all, loads);
+      for (size_t i = 0; i < 4; ++i) sum += costs[i];
       return sum;
     };
     // The weights get no gradient: what is left is that of the losses, times the scale.
     const auto f = [&](std::span<const Tensor> in) {
       const Routing routing =
-          route(in[0], {}, options, all,
-                {.samples = 2, .scale = values({3}, {1}), .loads = loads, .costs = {}});
+          route(in[0], {}, options, all, {.samples = 2, .scale = values({3}, {1}), .loads = loads});
       Tensor nothing = zeros(routing.probs.shape(), DType::f64, test_device());
       return with_backward(nothing, {routing.probs}, [](const Tensor& dy, GradOut& grad) {
         kernels::scale(dy, 0.0, grad.add(0));
@@ -185,6 +259,10 @@ Tensor coarse(const Shape& shape, uint64_t seed, Device device = test_device()) 
 }
 
 // On the host, whatever device it is on.
+Tensor whole_numbers(const Shape& shape, int64_t below, Seed seed, DType dtype, Device device) {
+  return from_values(to_values(rand_ints(shape, below, seed)), shape, dtype, device);
+}
+
 Tensor home(const Tensor& x) { return to_device(x, test_device()); }
 
 struct RouterCase {
@@ -236,20 +314,48 @@ PHX_CUDA_TEST(Router, CudaGradientsAndLossesMatchCpu) {
         const auto f = [&](std::span<const Tensor> in) {
           const Device device = in[0].device();
           const Tensor scale = from_values(std::vector<double>{3}, {1}, DType::f32, device);
-          const Tensor cost = zeros({4}, DType::f64, device);
+          const Tensor tally = zeros({c.e + kernels::kBalanceCosts}, DType::f64, device);
           const Routing routing =
               route(in[0], {}, {.topk = c.k, .scores = scores, .scaling = 1.5}, all,
                     {.samples = samples,
                      .scale = scale,
-                     .loads = coarse({c.e}, 3, device),
-                     .costs = cost});
-          costs[run++] = to_values(cost);
+                     .loads = whole_numbers({c.e}, 100, Seed{3}, DType::f32, device),
+                     .tally = tally});
+          costs[run++] = to_values(tally);
           return routing.probs;
         };
         expect_cuda_matches_cpu(f, {coarse({c.t, c.e}, 1)}, 1e-5);
-        for (size_t i = 0; i < 4; ++i)
-          EXPECT_NEAR(costs[0][i], costs[1][i], 1e-5 * std::abs(costs[1][i])) << "loss " << i;
+        for (size_t i = 0; i < costs[1].size(); ++i)
+          EXPECT_NEAR(costs[0][i], costs[1][i], 1e-5 * std::abs(costs[1][i]))
+              << "count, loss or entropy " << i;
       }
+}
+
+PHX_CUDA_TEST(Router, CudaCountsChoicesAndEndsStepsAsCpu) {
+  const Device cuda = cuda_test_runtime().device();
+  for (const int64_t e : {5, 64, 1000}) {
+    const int64_t width = kernels::RouterTally::width(e);
+    std::vector<int64_t> chosen;
+    for (const double x : to_values(rand_ints({777, 6}, e + 1, Seed{1})))
+      chosen.push_back(int64_t(x) - 1);  // some are dropped
+    std::vector<std::vector<double>> results[2];
+    for (const Device device : {cuda, test_device()}) {
+      const kernels::RouterTally tally{
+          .row = whole_numbers({width}, 50, Seed{2}, DType::f64, device), .experts = e};
+      kernels::count_choices(from_ints(chosen, {777, 6}, DType::i32, device), e, tally.choices());
+      for (const double skip : {1.0, 0.0}) {
+        Tensor bias = whole_numbers({e}, 9, Seed{3}, DType::f32, device);
+        Tensor loads = whole_numbers({e}, 9, Seed{4}, DType::f32, device);
+        const Tensor skips = from_values(std::vector<double>{skip}, {1}, DType::f64, device);
+        kernels::end_router_step(tally, skips, 0.125, bias, loads);
+        auto& result = results[device == cuda ? 0 : 1];
+        result.push_back(to_values(bias));
+        result.push_back(to_values(loads));
+        result.push_back(to_values(tally.row));
+      }
+    }
+    EXPECT_EQ(results[0], results[1]) << e << " experts";
+  }
 }
 
 PHX_CUDA_TEST(Router, CudaSumsOfTheBalanceAreTheSameEveryTime) {

@@ -137,5 +137,17 @@ TEST(Layout, EverythingWrongIsToldAtOnce) {
   EXPECT_GE(texts(config, 7).size(), 5u);
 }
 
+TEST(Layout, ASharedExpertIsCutEvenly) {
+  RunConfig config = tiny_run();
+  config.model.moe.num_experts = 4;
+  config.model.moe.moe_shared_expert_intermediate_size = 50;
+  config.parallel.tensor_model_parallel_size = 4;
+  config.parallel.sequence_parallel = true;
+  EXPECT_EQ(texts(config, 4),
+            Lines{"--moe-shared-expert-intermediate-size 50 is not a multiple of "
+                  "--tensor-model-parallel-size 4 | 48 and 52 are the nearest that are; or TP 1, "
+                  "2, 5, 10"});
+}
+
 }  // namespace
 }  // namespace phx

@@ -46,6 +46,25 @@ TEST(MoeConfig, ModelsWithExpertsAreTaken) {
             "");
 }
 
+TEST(MoeConfig, SeveralKindsOfBalancingHaveACoefficientEach) {
+  EXPECT_EQ(problems_of({"--num-experts", "8", "--moe-router-load-balancing-type", "aux_loss",
+                         "global_aux_loss", "--moe-aux-loss-coeff", "1e-2", "1e-3"}),
+            "");
+  EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-router-load-balancing-type", "aux_loss",
+                           "global_aux_loss", "--moe-aux-loss-coeff", "1e-2"}),
+              HasSubstr("--moe-aux-loss-coeff has 1 values for 2 kinds of balancing"));
+}
+
+TEST(MoeConfig, ABiasOfExpertsNeedsSigmoidScores) {
+  EXPECT_EQ(problems_of({"--num-experts", "8", "--moe-router-score-function", "sigmoid",
+                         "--moe-router-enable-expert-bias", "--moe-router-dtype", "fp32"}),
+            "");
+  EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-router-enable-expert-bias"}),
+              HasSubstr("add --moe-router-score-function sigmoid"));
+  EXPECT_THAT(problems_of({"--moe-router-enable-expert-bias"}),
+              HasSubstr("no effect without --num-experts"));
+}
+
 TEST(MoeConfig, WrongSettingsAreRefusedWithWhatWorks) {
   EXPECT_THAT(problems_of({"--moe-layer-freq", "2"}), HasSubstr("no effect without --num-experts"));
   EXPECT_THAT(problems_of({"--num-experts", "4", "--moe-router-topk", "6"}),

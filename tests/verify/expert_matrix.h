@@ -1,6 +1,7 @@
 // Layouts of models with experts: the same method as in parity_matrix.h with options of their own.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "verify/parity_matrix.h"
@@ -22,6 +23,22 @@ inline Setting experts(const char* name, int64_t ep, std::optional<int64_t> etp 
             draft.parallel.expert_model_parallel_size = ep;
             draft.parallel.expert_tensor_parallel_size = etp;
           }};
+}
+
+// Fast enough that the second step chooses otherwise than without it.
+inline void biased(MoeConfig& moe) {
+  moe.moe_router_enable_expert_bias = true;
+  moe.moe_router_bias_update_rate = 0.05;
+}
+
+// Room for 9 of 10 rows of the worst case, in which every token goes to as many experts of one rank
+// as it can. Comes behind the settings of the router and of the experts' ranks.
+inline void less_room(Draft& draft) {
+  MoeConfig& moe = draft.model.moe;
+  const double ep = double(draft.parallel.expert_model_parallel_size);
+  const double local = double(*moe.num_experts) / ep, k = double(moe.moe_router_topk);
+  moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+  moe.moe_expert_rank_capacity_factor = std::max(1.0, 0.9 * ep * std::min(k, local) / k);
 }
 
 inline std::vector<MatrixOption> expert_matrix_options() {
@@ -48,6 +65,19 @@ inline std::vector<MatrixOption> expert_matrix_options() {
                m.moe_router_group_topk = 2;
                m.moe_router_topk_scaling_factor = 2.5;
              }),
+        with("sigmoid, bias",
+             [](MoeConfig& m) {
+               m.moe_router_score_function = RouterScoreFunction::sigmoid;
+               biased(m);
+             }),
+        with("sigmoid, groups, bias",
+             [](MoeConfig& m) {
+               m.moe_router_topk = 4;
+               m.moe_router_score_function = RouterScoreFunction::sigmoid;
+               m.moe_router_num_groups = 2;
+               m.moe_router_group_topk = 1;
+               biased(m);
+             }),
         with("top 1 before",
              [](MoeConfig& m) {
                m.moe_router_topk = 1;
@@ -66,13 +96,34 @@ inline std::vector<MatrixOption> expert_matrix_options() {
                m.moe_router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
                m.moe_aux_loss_coeff = {0.2, 0.1};
              }),
+        with("global aux",
+             [](MoeConfig& m) {
+               m.moe_router_load_balancing_type = {"global_aux_loss"};
+               m.moe_aux_loss_coeff = {0.4};
+             }),
+        with("seq aux, global aux, z",
+             [](MoeConfig& m) {
+               m.moe_router_load_balancing_type = {"seq_aux_loss", "global_aux_loss"};
+               m.moe_aux_loss_coeff = {0.1, 0.2};
+               m.moe_z_loss_coeff = 0.1;
+             }),
         with("none", [](MoeConfig& m) { m.moe_router_load_balancing_type = {"none"}; })}},
       {"tokens",
        {with("dropless", [](MoeConfig&) {}),
         with("capacity 1", [](MoeConfig& m) { m.moe_expert_capacity_factor = 1.0; }),
+        with("capacity 0.5, padded",
+             [](MoeConfig& m) {
+               m.moe_expert_capacity_factor = 0.5;
+               m.moe_pad_expert_input_to_capacity = true;
+             }),
         with("capacity 0.7 by position",
              [](MoeConfig& m) {
                m.moe_expert_capacity_factor = 0.7;
+               m.moe_token_drop_policy = TokenDropPolicy::position;
+             }),
+        with("capacity 1 by position, padded",
+             [](MoeConfig& m) {
+               m.moe_expert_capacity_factor = 1.0;
                m.moe_token_drop_policy = TokenDropPolicy::position;
                m.moe_pad_expert_input_to_capacity = true;
              })}},
@@ -86,34 +137,39 @@ inline std::vector<MatrixOption> expert_matrix_options() {
                m.moe_shared_expert_gate = true;
              })}},
       {"experts",
-       {experts("EP1 ETP1", 1, 1), experts("EP2", 2), experts("EP2 ETP1", 2, 1),
+       {experts("EP1 ETP1", 1, 1), experts("EP2", 2), experts("EP2 ETP1", 2, 1), experts("EP4", 4),
         experts("EP4 ETP1", 4, 1), experts("EP8 ETP1", 8, 1), experts("EP2 ETP2", 2, 2),
-        experts("EP1 ETP4", 1, 4)}},
+        experts("EP4 ETP2", 4, 2), experts("EP1 ETP2", 1, 2), experts("EP1 ETP4", 1, 4)}},
       {"dispatcher",
        {with("all-gather", [](MoeConfig&) {}),
         with("all-to-all",
              [](MoeConfig& m) { m.moe_token_dispatcher_type = TokenDispatcherType::alltoall; }),
-        with("all-to-all, less room",
-             [](MoeConfig& m) {
-               m.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
-               m.moe_expert_rank_capacity_factor = 6.0;
-             })}},
+        {"all-to-all, less room", less_room}}},
       {"tensor", {tensor("TP1", 1), tensor("TP2 SP", 2, true), tensor("TP4 SP", 4, true)}},
       {"pipeline",
        {pipeline("PP1", 1, 2), pipeline("PP2", 2, 4), pipeline("PP2 zb-h1", 2, 4, zero_bubble),
-        pipeline("PP2 VPP2", 2, 4, chunks)}},
+        pipeline("PP2 VPP2", 2, 4, chunks),
+        pipeline("PP2 first 1", 2, 3, [](Ranks& r) { r.decoder_first_pipeline_num_layers = 1; }),
+        pipeline("PP4", 4, 4), pipeline("PP4 zb-h1", 4, 4, zero_bubble)}},
       {"data",
        {data("DP1", 1), data("DP2", 2), data("DP2 overlap", 2, {.overlap_reduce = true}),
         data("DP2 ZeRO-1 overlap both", 2,
              {.zero = true, .overlap_reduce = true, .overlap_gather = true}),
         data("DP4 ZeRO-1", 4, {.zero = true}), data("DP4", 4)}},
-      {"batch", {batch("2 x 1", 1, 2), batch("4 x 2", 2, 4), batch("1 x 2", 2, 1)}},
+      {"batch",
+       {batch("2 x 1", 1, 2), batch("4 x 2", 2, 4), batch("4 x 1", 1, 4), batch("1 x 2", 2, 1)}},
       {"recompute",
        {{"none", nothing},
         full_recompute("uniform 1", RecomputeMethod::uniform, 1),
+        full_recompute("block 1", RecomputeMethod::block, 1),
         selective_recompute("moe", {"moe"}),
         selective_recompute("moe_act shared_experts", {"moe_act", "shared_experts"}),
         selective_recompute("layernorm", {"layernorm"})}},
+      {"dropout",
+       {{"no dropout", nothing}, {"dropout", [](Draft& d) { d.model.hidden_dropout = 0.1; }}}},
+      {"order",
+       {{"tp-dp-pp", nothing},
+        {"tp-pp-dp", [](Draft& d) { d.parallel.use_tp_pp_dp_mapping = true; }}}},
   };
 }
 

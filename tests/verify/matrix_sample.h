@@ -78,12 +78,13 @@ inline size_t matrix_turn() {
 
 inline bool all_layouts_wanted() { return std::getenv("PHX_ALL_LAYOUTS") != nullptr; }
 
-inline std::vector<MatrixLayout> layouts_to_run() {
-  if (all_layouts_wanted()) return parity_matrix();
+inline std::vector<MatrixLayout> layouts_to_run(
+    const std::vector<MatrixLayout>& matrix = parity_matrix()) {
+  if (all_layouts_wanted()) return matrix;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return every_setting_once(parity_matrix());  // each is some five times as slow
+  return every_setting_once(matrix);  // each is some five times as slow
 #else
-  return sample_of_turn(parity_matrix(), matrix_turn());
+  return sample_of_turn(matrix, matrix_turn());
 #endif
 }
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "phalanx/verify/parity.h"
+#include "phalanx/verify/proof_text.h"
+#include "verify/expert_matrix.h"
 #include "verify/large_run.h"
 #include "verify/parity_matrix.h"
 
@@ -76,7 +79,63 @@ TEST(Shrink, GroupsOfInterleavedMicroBatches) {
   EXPECT_EQ(small(26, 16), std::pair(int64_t{9}, std::optional<int64_t>{5}));
 }
 
-TEST(Shrink, EveryLayoutOfTheMatrixStaysOne) {
+// A mixture of 64 experts on TP 8 x DP 32, without a pipeline.
+RunConfig large_experts() {
+  RunConfig config = large_run();
+  config.parallel.pipeline_model_parallel_size = 1;
+  config.model.moe.num_experts = 64;
+  config.model.moe.moe_ffn_hidden_size = 2048;
+  return config;
+}
+
+constexpr int64_t kExpertWorld = 256;
+
+TEST(Shrink, KeepsHowExpertsAreCutBesideDenseLayers) {
+  const auto ranks = [](int64_t tp, int64_t ep, std::optional<int64_t> etp) {
+    RunConfig config = large_experts();
+    config.parallel.tensor_model_parallel_size = tp;
+    config.parallel.sequence_parallel = tp > 1;
+    config.parallel.expert_model_parallel_size = ep;
+    config.parallel.expert_tensor_parallel_size = etp;
+    const SmallRun small = shrink(config, kExpertWorld);
+    expect_valid(small, "experts");
+    const ParallelConfig& p = small.config.parallel;
+    return std::tuple(p.tensor_model_parallel_size, p.expert_model_parallel_size,
+                      expert_tensor_ranks(p));
+  };
+  EXPECT_EQ(ranks(8, 8, {}), std::tuple(4, 2, 4));
+  EXPECT_EQ(ranks(8, 32, 1), std::tuple(4, 2, 1));
+  EXPECT_EQ(ranks(8, 16, 2), std::tuple(4, 2, 2));
+  EXPECT_EQ(ranks(2, 1, 8), std::tuple(2, 1, 4)) << "experts are cut over more ranks";
+  EXPECT_EQ(ranks(1, 16, 4), std::tuple(1, 2, 2)) << "both, on four copies of the dense layers";
+}
+
+TEST(Shrink, ExpertsHaveAsManyCopiesAsDenseLayersWhereTheOrderOfRanksAsksForIt) {
+  RunConfig config = large_experts();
+  config.parallel.use_tp_pp_dp_mapping = true;
+  config.parallel.expert_model_parallel_size = 8;
+  config.parallel.expert_tensor_parallel_size = 1;
+  const SmallRun small = shrink(config, kExpertWorld);
+  expect_valid(small, "tp-pp-dp");
+  EXPECT_EQ(small.config.parallel.expert_model_parallel_size,
+            small.config.parallel.tensor_model_parallel_size);
+}
+
+TEST(Shrink, FewTokensGetRoomForTheWorstCase) {
+  RunConfig config = large_experts();
+  config.parallel.expert_model_parallel_size = 16;
+  config.parallel.expert_tensor_parallel_size = 1;
+  config.model.moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+  config.model.moe.moe_expert_rank_capacity_factor = 1.25;
+  const SmallRun small = shrink(config, kExpertWorld);
+  EXPECT_EQ(small.config.model.moe.moe_expert_rank_capacity_factor, 2.0);
+  EXPECT_THAT(small.changes, Contains("room for rows 1.25 -> 2"));
+}
+
+TEST(Shrink, EveryLayoutOfTheMatricesStaysOne) {
+  for (const MatrixLayout& layout : expert_matrix())
+    expect_valid(shrink(layout.config, layout.world), layout.name());
+
   for (const MatrixLayout& layout : parity_matrix())
     expect_valid(shrink(layout.config, layout.world), layout.name());
 }

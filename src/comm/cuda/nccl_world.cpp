@@ -77,7 +77,7 @@ class NcclCommunicator : public Communicator {
     group_ = watch_->join(info());
     try {
       do_barrier();  // connects: not in the first step
-      if (size() == 2) shake_hands();
+      if (size() == 2) connect_pairs();
     } catch (...) {
       watch_->leave(group_, NcclWatch::Leave::in_error);
       throw;
@@ -88,6 +88,22 @@ class NcclCommunicator : public Communicator {
   }
 
   bool asynchronous() const override { return size() > 1; }
+
+  // Sends and receives have connections of their own, which are made at first use: both sides wait
+  // for each other on the host then, and allocate. A pipeline would get stuck there. In round d a
+  // rank sends to the d-th behind it.
+  void connect_pairs() override {
+    const BarrierPlace& place = *barrier_place_;
+    for (int d = 1; d < size(); ++d)
+      call(place.stream, "ncclSend and ncclRecv", [&](ncclComm_t comm) {
+        const int to = (rank() + d) % size(), from = (rank() - d + size()) % size();
+        Grouped grouped(*this);
+        grouped.add(nccl().ncclSend(place.data, 1, ncclUint8, to, comm, place.stream));
+        grouped.add(nccl().ncclRecv(place.received, 1, ncclUint8, from, comm, place.stream));
+        return grouped.end();
+      });
+    do_barrier();
+  }
 
  protected:
   bool takes(DeviceKind kind) const override { return kind == DeviceKind::cuda; }
@@ -153,19 +169,6 @@ class NcclCommunicator : public Communicator {
       }
       return grouped.end();
     });
-  }
-
-  // Sends and receives have connections of their own, which are made at first use: both sides wait
-  // for each other on the host then, and allocate. A pipeline would get stuck there.
-  void shake_hands() {
-    const BarrierPlace& place = *barrier_place_;
-    call(place.stream, "ncclSend and ncclRecv", [&](ncclComm_t comm) {
-      Grouped grouped(*this);
-      grouped.add(nccl().ncclSend(place.data, 1, ncclUint8, 1 - rank(), comm, place.stream));
-      grouped.add(nccl().ncclRecv(place.received, 1, ncclUint8, 1 - rank(), comm, place.stream));
-      return grouped.end();
-    });
-    do_barrier();
   }
 
   // Asleep between looks, so that a failure or a time-out ends the wait.

@@ -24,6 +24,12 @@ Acc sigmoid(Acc x) {
   return Acc(1) / (Acc(1) + std::exp(-x));
 }
 
+// Larger ones first; NaN, which compares with nothing, behind all of them.
+template <class Acc>
+bool before(Acc a, Acc b) {
+  return std::isnan(b) ? !std::isnan(a) : a > b;
+}
+
 // The k best of values [n] among those allowed, the lower index first where equal.
 template <class Acc>
 void choose_best(const std::vector<Acc>& values, int64_t k, std::vector<char>& allowed,
@@ -31,8 +37,7 @@ void choose_best(const std::vector<Acc>& values, int64_t k, std::vector<char>& a
   for (int64_t j = 0; j < k; ++j) {
     int64_t best = -1;
     for (size_t i = 0; i < values.size(); ++i)
-      if (allowed[i] && (best < 0 || values[i] > values[size_t(best)])) best = int64_t(i);
-    // A NaN compares with nothing, so an expert is found all the same.
+      if (allowed[i] && (best < 0 || before(values[i], values[size_t(best)]))) best = int64_t(i);
     PHX_ASSERT(best >= 0, "a token has ", k, " experts, but only ", j, " can be chosen");
     allowed[size_t(best)] = 0;
     chosen[j] = int32_t(best);
@@ -73,7 +78,7 @@ std::vector<char> allowed_experts(const std::vector<Acc>& values, const RouterOp
   for (size_t g = 0; g < size_t(options.groups); ++g) {
     std::vector<Acc> sorted(values.begin() + int64_t(g * size),
                             values.begin() + int64_t((g + 1) * size));
-    std::ranges::sort(sorted, std::greater<>());
+    std::ranges::sort(sorted, before<Acc>);
     group_values.push_back(std::accumulate(sorted.begin(), sorted.begin() + counted, Acc(0)));
   }
   std::vector<char> open(group_values.size(), 1);
@@ -206,8 +211,8 @@ void route_balance(const Tensor& logits, const RouterOptions& options, int64_t s
   const int64_t t = logits.dim(0), e = logits.dim(1);
   for_acc(logits, [&]<class Acc>() {
     Acc* counts = sums.data<Acc>();
-    Acc *scores = counts + samples * e, *z = scores + samples * e;
-    std::fill(counts, z + 1, Acc(0));
+    Acc *scores = counts + samples * e, *z = scores + samples * e, *entropy = z + 1;
+    std::fill(counts, entropy + 1, Acc(0));
     std::vector<int32_t> chosen(static_cast<size_t>(options.topk));
     for (int64_t i = 0; i < t; ++i) {  // one thread: the order of additions is the tokens'
       const int64_t sample = i % samples;
@@ -215,38 +220,80 @@ void route_balance(const Tensor& logits, const RouterOptions& options, int64_t s
       std::vector<char> allowed(size_t(e), 1);
       choose_best(token.p, options.topk, allowed, chosen.data());
       for (const int32_t expert : chosen) counts[sample * e + expert] += Acc(1);
-      for (int64_t j = 0; j < e; ++j) scores[sample * e + j] += token.p[size_t(j)];
+      for (int64_t j = 0; j < e; ++j) {
+        const Acc p = token.p[size_t(j)];
+        scores[sample * e + j] += p;
+        if (p > 0) *entropy -= p * std::log(p);
+      }
       *z += token.lse * token.lse;
     }
   });
 }
 
 void balance_slopes(const Tensor& sums, int64_t experts, const BalanceFactors& factors,
-                    const Tensor& scale, const Tensor& loads, Tensor& slopes, Tensor& costs) {
+                    const Tensor& scale, const Tensor& loads, Tensor& slopes, const Tensor& tally) {
   const int64_t cells = slopes.numel() - 1;  // b e
   for_acc(sums, [&]<class Acc>() {
     const Acc *counts = sums.data<Acc>(), *scores = counts + cells;
-    const Acc* past = loads.defined() ? loads.data<Acc>() : nullptr;  // [e]
-    double* cost = costs.data<double>();
     std::vector<double> n(size_t(experts), 0.0), p(size_t(experts), 0.0);  // of all samples
+    double cost[kBalanceCosts] = {};
     for (int64_t i = 0; i < cells; ++i) {
       n[size_t(i % experts)] += double(counts[i]);
       p[size_t(i % experts)] += double(scores[i]);
       cost[1] += factors.sample * double(counts[i]) * double(scores[i]);
     }
-    for (int64_t j = 0; j < experts; ++j) {
-      cost[0] += factors.batch * n[size_t(j)] * p[size_t(j)];
-      if (past != nullptr) cost[2] += factors.past * double(past[j]) * p[size_t(j)];
+    std::vector<double> share = n;  // of all choices
+    if (loads.defined()) {
+      const Acc* past = loads.data<Acc>();
+      if (std::accumulate(past, past + experts, 0.0) > 0) share.assign(past, past + experts);
     }
-    cost[3] += factors.z * double(scores[cells]);
+    const double total = std::accumulate(share.begin(), share.end(), 0.0);
+    for (double& value : share) value /= total;
+    for (size_t j = 0; j < size_t(experts); ++j) {
+      cost[0] += factors.batch * n[j] * p[j];
+      cost[2] += factors.past * share[j] * p[j];
+    }
+    cost[3] = factors.z * double(scores[cells]);
+    cost[4] = factors.entropy * double(scores[cells + 1]);
     const Acc factor = scale.data<Acc>()[0];
     for (int64_t i = 0; i < cells; ++i) {
-      double slope = factors.batch * n[size_t(i % experts)] + factors.sample * double(counts[i]);
-      if (past != nullptr) slope += factors.past * double(past[i % experts]);
-      slopes.data<Acc>()[i] = factor * Acc(slope);
+      const auto j = size_t(i % experts);
+      slopes.data<Acc>()[i] =
+          factor *
+          Acc(factors.batch * n[j] + factors.sample * double(counts[i]) + factors.past * share[j]);
     }
     slopes.data<Acc>()[cells] = factor * Acc(2 * factors.z);
+    if (!tally.defined()) return;
+    for (int64_t j = 0; j < experts; ++j) tally.data<double>()[j] += factors.count * n[size_t(j)];
+    for (int64_t c = 0; c < kBalanceCosts; ++c) tally.data<double>()[experts + c] += cost[c];
   });
+}
+
+void count_choices(const Tensor& indices, int64_t experts, const Tensor& tally) {
+  double* counts = tally.data<double>();
+  for (int64_t i = 0; i < indices.numel(); ++i) {
+    const int32_t expert = indices.data<int32_t>()[i];
+    counts[expert >= 0 ? expert : experts] += 1;
+  }
+  counts[experts + 1] += double(indices.dim(0));
+  counts[experts + 2] += 1;
+}
+
+void end_router_step(const RouterTally& tally, const Tensor& skip, double rate, Tensor& bias,
+                     Tensor& loads) {
+  if (skip.data<double>()[0] != 0) return;
+  const int64_t e = tally.experts;
+  const double *chosen = tally.chosen().data<double>(), *scored = tally.scored().data<double>();
+  const double mean = std::accumulate(chosen, chosen + e, 0.0) / double(e);
+  if (bias.defined())
+    for_acc(bias, [&]<class Acc>() {
+      for (int64_t j = 0; j < e; ++j) {
+        const double lack = mean - chosen[j];
+        bias.data<Acc>()[j] += Acc(lack > 0 ? rate : lack < 0 ? -rate : 0.0);
+      }
+    });
+  if (loads.defined())
+    for_acc(loads, [&]<class Acc>() { std::copy_n(scored, e, loads.data<Acc>()); });
 }
 
 void route_backward(const Tensor& logits, const Tensor& indices, const Tensor& dprobs,
@@ -289,7 +336,7 @@ void keep_within_capacity(const Tensor& indices, const Tensor& probs, int64_t ex
     for (std::vector<int64_t>& list : of_expert) {
       if (by_weight)  // stable: equal weights stay in the tokens' order
         std::ranges::stable_sort(list, [&](int64_t a, int64_t b) {
-          return probs.data<Acc>()[a] > probs.data<Acc>()[b];
+          return before(probs.data<Acc>()[a], probs.data<Acc>()[b]);
         });
       for (size_t i = 0; i < std::min(list.size(), size_t(capacity)); ++i) kept[list[i]] = 1;
     }

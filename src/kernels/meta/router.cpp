@@ -22,8 +22,16 @@ void route_balance(const Tensor& logits, const RouterOptions& options, int64_t, 
 }
 
 void balance_slopes(const Tensor& sums, int64_t, const BalanceFactors&, const Tensor&,
-                    const Tensor&, Tensor& slopes, Tensor&) {
+                    const Tensor&, Tensor& slopes, const Tensor&) {
   sums.runtime().count({.flops = 8 * sums.numel(), .bytes = sums.bytes() + slopes.bytes()});
+}
+
+void count_choices(const Tensor& indices, int64_t, const Tensor& tally) {
+  indices.runtime().count({.flops = indices.numel(), .bytes = indices.bytes() + 2 * tally.bytes()});
+}
+
+void end_router_step(const RouterTally& tally, const Tensor&, double, Tensor&, Tensor&) {
+  tally.row.runtime().count({.flops = 2 * tally.row.numel(), .bytes = 2 * tally.row.bytes()});
 }
 
 void route_backward(const Tensor& logits, const Tensor& indices, const Tensor& dprobs,
