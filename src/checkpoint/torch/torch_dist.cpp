@@ -21,6 +21,20 @@ constexpr std::string_view kMaster = "optimizer.master.";
 constexpr std::string_view kDistributedObject = "optimizer.distributed.dp_group_idx_0.";
 constexpr std::string_view kOneShard = "/shard_0_1";
 
+// In a layer with experts the norm before them is a module of its own. With --transformer-impl
+// local Megatron still gives it the key that it has in other layers: this is its own key. The key
+// itself if it is another's; nothing if its own key is there too.
+std::optional<std::string> own_norm_key(const std::string& key, const TorchDistMetadata& metadata) {
+  constexpr std::string_view kFused = "mlp.linear_fc1.layer_norm_";
+  const size_t at = key.rfind(kFused);
+  if (at == key.npos) return key;
+  const std::string layer = key.substr(0, at);
+  const auto has = [&](const std::string& name) { return metadata.tensors.contains(layer + name); };
+  if (has("mlp.linear_fc1.weight") || !has("mlp.router.weight")) return key;
+  const std::string own = "pre_mlp_layernorm." + key.substr(at + kFused.size());
+  return has(own) ? std::nullopt : std::optional(layer + own);
+}
+
 std::string backend_of(const Path& folder) {
   const Path path = folder / "metadata.json";
   const auto json = try_parse_json(read_file(path));
@@ -135,7 +149,9 @@ void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
   int64_t left_out = 0;
   for (const auto& [key, tensor] : metadata_.tensors) {
     if (!options.optimizer && key.starts_with(kOptimizer)) continue;
-    auto parts = parts_of_key(key, tensor.info.shape);
+    const std::optional<std::string> read_as = own_norm_key(key, metadata_);
+    if (!read_as) continue;
+    auto parts = parts_of_key(*read_as, tensor.info.shape);
     // Of a kind whose tensors are flattened ranges, nothing is known to lie where the model's does.
     const size_t dot =
         key.starts_with(kOptimizer) ? key.find('.', sizeof("optimizer.state.") - 1) : key.npos;
