@@ -18,7 +18,7 @@ constexpr std::string_view kCommonObject = "common_state/shard_0_1";
 constexpr std::string_view kOptimizer = "optimizer.";
 constexpr std::string_view kMaster = "optimizer.master.";
 // What the distributed optimizer keeps beside its tensors, of the first model-parallel rank.
-constexpr std::string_view kDistributedObject = "optimizer.distributed.dp_group_idx_0.";
+constexpr std::string_view kDistributedObject = "distributed.dp_group_idx_0.";
 constexpr std::string_view kOneShard = "/shard_0_1";
 
 // In a layer with experts the norm before them is a module of its own. With --transformer-impl
@@ -113,18 +113,27 @@ void TorchDistCheckpoint::read_common() {
 // Under dp_reshardable these stand beside the buckets instead: Adam's step, the loss scale.
 void TorchDistCheckpoint::read_beside(bool optimizer) {
   nlohmann::json common = parse_json(common_);
-  for (const char* name : {"optimizer", "grad_scaler"}) {
-    const auto beside = metadata_.objects.find(str_cat(kDistributedObject, name, kOneShard));
-    if (beside == metadata_.objects.end()) continue;
-    if (common.contains("optimizer") && !common["optimizer"].is_object()) continue;  // a chain
-    try {
-      common["optimizer"][name] = parse_json(object_json(beside->first, beside->second));
-    } catch (const Error& error) {
-      PHX_CHECK(!optimizer, error.what(),
-                "\n  hint: --no-load-optim (of convert import: --weights-only) leaves optimizer "
-                "state behind");
+  const auto add = [&](nlohmann::json& into, const std::string& prefix) {
+    for (const char* name : {"optimizer", "grad_scaler"}) {
+      const auto beside =
+          metadata_.objects.find(str_cat(prefix, kDistributedObject, name, kOneShard));
+      if (beside == metadata_.objects.end()) continue;
+      if (!into.is_null() && !into.is_object()) continue;  // a list: of another kind
+      try {
+        into[name] = parse_json(object_json(beside->first, beside->second));
+      } catch (const Error& error) {
+        PHX_CHECK(!optimizer, error.what(),
+                  "\n  hint: --no-load-optim (of convert import: --weights-only) leaves optimizer "
+                  "state behind");
+      }
     }
-  }
+  };
+  nlohmann::json& whole = common["optimizer"];
+  add(whole, std::string(kOptimizer));
+  for (const char* number : {"0", "1"})
+    if (whole.is_object() && whole.contains(number))
+      add(whole[number], str_cat(kOptimizer, "chained_", number, "."));
+  if (whole.is_null()) common.erase("optimizer");
   common_ = json_text(common);
 }
 
@@ -208,7 +217,9 @@ void TorchDistCheckpoint::add_buckets() {
   for (const NormModules norms : {first, second}) {
     bool fit = false;
     try {
-      flat_parts_ = bucket_parts(metadata_, model, args, norms);
+      const ModuleOrder order{norms,
+                              args.is_object() ? expert_modules(args) : ExpertModules::sequential};
+      flat_parts_ = bucket_parts(metadata_, model, args, order);
       for (const auto& [name, parts] : flat_parts_)
         for (const FlatPart& part : parts)
           for (const TorchDistChunk& chunk : part.flat->chunks)
