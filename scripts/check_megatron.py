@@ -91,12 +91,18 @@ TINY_LLAMA = ("--num-layers 1 --hidden-size 8 --num-attention-heads 2 --group-qu
               "--swiglu --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights "
               "--position-embedding-type rope --ffn-hidden-size 8")
 TINY_GPT2 = "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --ffn-hidden-size 8"
+TINY_MOE = TINY_LLAMA + (" --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 4 --moe-aux-loss-coeff 1e-2 "
+                         "--moe-token-dispatcher-type alltoall")
+TINY_SHARED = " --moe-router-score-function sigmoid --moe-shared-expert-intermediate-size 4 --moe-layer-freq [0,1]"
 FIXTURES = {
     "llama_tp2_dp": (2, TINY_LLAMA + " --vocab-size 32", f"{DP} {TP2}"),
     "gpt2_pp2_dp": (2, TINY_GPT2 + " --num-layers 2", f"{DP} {PP2}"),
     "gpt2_full": (1, TINY_GPT2, FULL),
     "llama_bf16_plain": (1, TINY_LLAMA + " --bf16", ""),
     "gpt2_bf16_dp": (1, TINY_GPT2 + " --bf16", DP),
+    "moe_ep2_dp": (2, TINY_MOE, f"{DP} {EP2}"),
+    "moe_freq_ep2_full": (2, TINY_MOE + TINY_SHARED + " --num-layers 2", f"{FULL} {EP2}"),
+    "moe_bf16_dp": (1, TINY_MOE + " --bf16", DP),
 }
 
 
