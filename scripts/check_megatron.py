@@ -74,8 +74,9 @@ CASES.update({
     "moe_ep2_dp": (2, MOE, f"{DP} {EP2}"),
     "moe_shared_ep2_full": (2, MOE + SHARED, f"{FULL} {EP2}"),
     "moe_freq_ep2_full": (2, MOE + SHARED + " --num-layers 3 --moe-layer-freq [0,1,1]", f"{FULL} {EP2}"),
-    "moe_tp2_ep2_dp": (2, MOE + SHARED, f"{DP} {TP2} {EP2} --expert-tensor-parallel-size 1 --sequence-parallel"),
-    "moe_bf16_dp": (1, MOE + " --bf16", DP),
+    # With TP, experts need sequence parallelism, for which Megatron has no norm on a CPU.
+    "moe_pp2_ep2_dp": (4, MOE + SHARED, f"{DP} {PP2} {EP2}"),
+    "moe_bf16_dp": (1, MOE + " --bf16 --moe-router-dtype fp32", DP),
     "llama_bf16_dp": (1, LLAMA + " --bf16", DP),
     "llama_bf16_tp2_plain": (2, LLAMA + " --bf16", TP2),
     "llama_fp16_dp": (1, LLAMA + " --fp16 --initial-loss-scale 4096", DP),
