@@ -7,7 +7,8 @@ For each case Megatron trains 15 iterations on CPUs (scripts/megatron_on_cpu.py)
   logits    Phalanx computes the fp32 logits of a prompt with iteration 5; Megatron computed them too
   import    `phalanx convert import` takes iteration 5, and `phalanx pretrain` goes on to 15: its ten losses beside
             Megatron's
-  direct    the same with --load of Megatron's folder, without an import
+  direct    the same with --load of Megatron's folder, without an import; on two ranks where Megatron has its experts
+            on two
   export    `phalanx convert export --optimizer` writes what was imported; Megatron loads it with its default strictness
             and its optimizer and goes on to 15: its ten losses beside those of its own run
 Largest differences are printed, a line a case; the exit code is 1 where an fp32 case differs by more than 1e-6. Numbers
@@ -37,6 +38,10 @@ LLAMA = ("--num-layers 2 --hidden-size 32 --num-attention-heads 4 --group-query-
          "--normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights "
          "--position-embedding-type rope --ffn-hidden-size 64")
 GPT2 = "--num-layers 2 --hidden-size 32 --num-attention-heads 4"
+MOE = LLAMA + (" --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 24 --moe-aux-loss-coeff 1e-2 "
+               "--moe-z-loss-coeff 1e-3 --moe-token-dispatcher-type alltoall")
+SHARED = (" --moe-router-score-function sigmoid --moe-router-topk-scaling-factor 1.5 --moe-shared-expert-intermediate-size 20 "
+          "--moe-router-load-balancing-type seq_aux_loss")
 TRAINING = ("--seq-length 32 --max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 4 --vocab-size 96 "
             "--make-vocab-size-divisible-by 16 --train-iters 15 --lr 1e-2 --min-lr 1e-3 --lr-decay-style cosine "
             "--lr-warmup-iters 2 --weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --hidden-dropout 0 "
@@ -45,6 +50,7 @@ TRAINING = ("--seq-length 32 --max-position-embeddings 32 --micro-batch-size 2 -
 TP2, PP2 = "--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 2"
 DP = "--use-distributed-optimizer"  # dp_reshardable, Megatron's default
 FULL = DP + " --dist-ckpt-optim-fully-reshardable"
+EP2 = "--expert-model-parallel-size 2"
 BUCKETS = "--overlap-grad-reduce --ddp-bucket-size 5000"
 
 # Name: ranks, model, flags of the model, flags of Megatron's ranks.
@@ -60,6 +66,17 @@ CASES.update({
     "gpt2_vpp2_dp": (2, GPT2 + " --num-layers 4", f"{DP} {PP2} --num-layers-per-virtual-pipeline-stage 1"),
     "gpt2_1p_dp": (1, GPT2 + " --apply-layernorm-1p", DP),
     "gpt2_decoupled_full": (1, GPT2 + " --decoupled-lr 5e-3 --decoupled-min-lr 5e-4", FULL),
+    "moe_full": (1, MOE, FULL),
+    "moe_ep2_full": (2, MOE, f"{FULL} {EP2}"),
+    "moe_plain": (1, MOE, ""),
+    "moe_ep2_plain": (2, MOE, EP2),
+    "moe_dp": (1, MOE, DP),
+    "moe_ep2_dp": (2, MOE, f"{DP} {EP2}"),
+    "moe_shared_ep2_full": (2, MOE + SHARED, f"{FULL} {EP2}"),
+    "moe_freq_ep2_full": (2, MOE + SHARED + " --num-layers 3 --moe-layer-freq [0,1,1]", f"{FULL} {EP2}"),
+    # With TP, experts need sequence parallelism, for which Megatron has no norm on a CPU.
+    "moe_pp2_ep2_dp": (4, MOE + SHARED, f"{DP} {PP2} {EP2}"),
+    "moe_bf16_dp": (1, MOE + " --bf16 --moe-router-dtype fp32", DP),
     "llama_bf16_dp": (1, LLAMA + " --bf16", DP),
     "llama_bf16_tp2_plain": (2, LLAMA + " --bf16", TP2),
     "llama_fp16_dp": (1, LLAMA + " --fp16 --initial-loss-scale 4096", DP),
@@ -75,12 +92,18 @@ TINY_LLAMA = ("--num-layers 1 --hidden-size 8 --num-attention-heads 2 --group-qu
               "--swiglu --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights "
               "--position-embedding-type rope --ffn-hidden-size 8")
 TINY_GPT2 = "--num-layers 1 --hidden-size 8 --num-attention-heads 2 --ffn-hidden-size 8"
+TINY_MOE = TINY_LLAMA + (" --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 4 --moe-aux-loss-coeff 1e-2 "
+                         "--moe-token-dispatcher-type alltoall")
+TINY_SHARED = " --moe-router-score-function sigmoid --moe-shared-expert-intermediate-size 4 --moe-layer-freq [0,1]"
 FIXTURES = {
     "llama_tp2_dp": (2, TINY_LLAMA + " --vocab-size 32", f"{DP} {TP2}"),
     "gpt2_pp2_dp": (2, TINY_GPT2 + " --num-layers 2", f"{DP} {PP2}"),
     "gpt2_full": (1, TINY_GPT2, FULL),
     "llama_bf16_plain": (1, TINY_LLAMA + " --bf16", ""),
     "gpt2_bf16_dp": (1, TINY_GPT2 + " --bf16", DP),
+    "moe_ep2_dp": (2, TINY_MOE, f"{DP} {EP2}"),
+    "moe_freq_ep2_full": (2, TINY_MOE + TINY_SHARED + " --num-layers 2", f"{FULL} {EP2}"),
+    "moe_bf16_dp": (1, TINY_MOE + " --bf16", DP),
 }
 
 
@@ -134,6 +157,8 @@ class Case:
         self.folder = os.path.join(options.work, name)
         os.makedirs(self.folder, exist_ok=True)
         self.checkpoints = self.at("megatron")
+        # Where Megatron has experts on several ranks, so has Phalanx after a direct load.
+        self.experts = shlex.split(EP2) if EP2 in self.ranks_flags else []
         self.fp32 = "--bf16" not in self.model and "--fp16" not in self.model
 
     def at(self, name):
@@ -193,7 +218,7 @@ class Case:
         shutil.rmtree(out, ignore_errors=True)
         if os.path.exists(losses):
             os.remove(losses)
-        self.phalanx(["convert", "export", "--native", native, "--torch-dist", out, "--optimizer"], "export.log")
+        self.phalanx(["convert", "export", "--native", native, "--torch-dist", out, "--optimizer"] + self.experts, "export.log")
         self.megatron(["--load", "exported"], "exported.log", losses=losses)
         return lines_of(losses)
 
@@ -202,10 +227,11 @@ class Case:
         native = self.at("native")
         shutil.rmtree(native, ignore_errors=True)
         step = ["--ckpt-step", str(self.every)]
+        ranks = self.experts + ["--local-ranks", "2"] if self.experts else []
         self.phalanx(["convert", "import", "--megatron", self.checkpoints, "--native", native] + step, "import.log")
         found = {"logits": self.logits_difference(),
                  "import": largest(self.go_on(["--load", native], "imported"), theirs),
-                 "direct": largest(self.go_on(["--load", self.checkpoints] + step, "direct"), theirs),
+                 "direct": largest(self.go_on(["--load", self.checkpoints] + step + ranks, "direct"), theirs),
                  "export": largest(self.back(native), theirs)}
         good = not self.fp32 or all(value <= TOLERANCE for value in found.values())
         shown = "   ".join(f"{name} {value:7.1e}" for name, value in found.items())

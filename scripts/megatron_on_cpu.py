@@ -67,6 +67,9 @@ class Stream:
     def query(self):
         return True
 
+    def record_event(self, event=None):
+        return event or Stream()
+
     def elapsed_time(self, other):
         return 0.0
 
@@ -188,6 +191,15 @@ def map_distributed():
     dist.distributed_c10d.new_group = gloo_group
     barrier = dist.barrier
     dist.barrier = lambda group=None, async_op=False, device_ids=None: barrier(group=group, async_op=async_op)
+
+    # Counts of tokens come from the device as numbers; those of a CPU tensor stay a tensor.
+    exchange = dist.all_to_all_single
+    numbers = lambda sizes: sizes.tolist() if isinstance(sizes, torch.Tensor) else sizes
+
+    def all_to_all(output, input, output_split_sizes=None, input_split_sizes=None, **kwargs):
+        return exchange(output, input, numbers(output_split_sizes), numbers(input_split_sizes), **kwargs)
+
+    dist.all_to_all_single = all_to_all
 
     # gloo lacks the mean; a sum divided is the same.
     for name in ("all_reduce", "reduce_scatter_tensor", "_reduce_scatter_base"):

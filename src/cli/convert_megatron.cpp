@@ -9,6 +9,7 @@
 #include "phalanx/base/json.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/torch/expert_sources.h"
 #include "phalanx/checkpoint/torch/joined_masters.h"
 #include "phalanx/checkpoint/torch/torch_dist_writer.h"
 #include "phalanx/checkpoint/write_checkpoint.h"
@@ -41,7 +42,7 @@ struct ImportOptions {
 
 struct ExportOptions {
   std::string native, torch_dist;
-  std::optional<int64_t> step, padded_vocab_size;
+  std::optional<int64_t> step, padded_vocab_size, expert_ranks;
   bool optimizer = false;
 
   template <class Field>
@@ -55,6 +56,11 @@ struct ExportOptions {
     field("padded-vocab-size", padded_vocab_size,
           "rows of embedding and output layer, those beyond the vocabulary zero", Positive{},
           DefaultIs{"as the run's options pad it"});
+    field(
+        "expert-model-parallel-size", expert_ranks,
+        "ranks over which Megatron will cut the experts: it keeps optimizer state in another form "
+        "if they are several",
+        Positive{}, DefaultIs{"as in the run"});
   }
 };
 
@@ -166,15 +172,21 @@ int run_export_torch_dist(std::span<const std::string> args, const Catalogue& ca
   const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
   const Path temporary(folder.string() + ".tmp");  // of a conversion that was stopped: written anew
   remove_tree(temporary);
-  const MegatronCommon common = megatron_common(info, rows, options.optimizer);
+  const int64_t expert_ranks =
+      model.moe.any() ? options.expert_ranks.value_or(trained.parallel.expert_model_parallel_size)
+                      : 1;
+  const MegatronCommon common = megatron_common(info, rows, options.optimizer, expert_ranks);
   std::shared_ptr<const TensorSource> source = checkpoint;
   if (options.optimizer) source = std::make_shared<JoinedMasters>(checkpoint);
+  if (model.moe.any()) source = std::make_shared<SplitExperts>(source, *model.moe.num_experts);
   write_torch_dist(*source, temporary,
                    {.iteration = *iteration,
                     .args = common.args,
                     .common = common.common,
                     .padded_vocab_size = rows,
-                    .optimizer = options.optimizer});
+                    .optimizer = options.optimizer,
+                    .stack_layers = !model.moe.any() || !model.moe.moe_layer_freq ||
+                                    model.moe.moe_layer_freq->every == 1});
   if (Disk::real().rename(temporary.c_str(), folder.c_str()) != 0)
     throw_file_error("rename", temporary, errno);
   sync_folder(options.torch_dist);

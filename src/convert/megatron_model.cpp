@@ -2,6 +2,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/json.h"
+#include "phalanx/checkpoint/torch/expert_sources.h"
 #include "phalanx/checkpoint/torch/split_masters.h"
 #include "phalanx/checkpoint/torch/torch_kind.h"
 #include "phalanx/convert/megatron_options.h"
@@ -56,7 +57,7 @@ MegatronModel::MegatronModel(const Path& folder, std::optional<int64_t> step, in
     opened =
         open_torch_checkpoint(folder, {.vocab_size = vocab_size_, .optimizer = optimizer}, step);
   optimizer_saved = opened.optimizer_saved;
-  const std::shared_ptr<const TensorSource> source = std::move(opened.source);
+  const auto source = std::make_shared<JoinedExperts>(std::move(opened.source));
   weights = std::make_shared<RenamedSource>(source, [](const std::string& name) {
     return name.starts_with(kOptimizer) ? std::nullopt : std::optional(name);
   });

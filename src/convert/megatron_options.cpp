@@ -44,10 +44,13 @@ constexpr auto kOther = std::to_array<Other>({
     {"hybrid_override_pattern"},
     {"is_hybrid_model"},
     {"linear_attention_freq"},
+    {"moe_apply_probs_on_input"},
+    {"moe_input_jitter_eps"},
+    {"moe_latent_size"},
+    {"moe_router_enable_expert_bias"},
     {"mrope_section"},
     {"mtp_num_layers"},
     {"multi_latent_attention"},
-    {"num_experts"},
     {"qk_l2_norm"},
     {"quick_geglu"},
     {"softmax_type", "vanilla"},
@@ -63,6 +66,31 @@ void check_known(const Json& args, const std::string& where) {
     PHX_CHECK(usual, where, " was trained with --", flag, " ", json_text(value),
               ": such models are not computed here");
   }
+}
+
+// Options of experts, in the form that they have here. Of a dense model, for which Megatron writes
+// them too, they say nothing.
+void take_experts(const Json& args, Json& options) {
+  MoeConfig experts;
+  OptionSet fields;
+  fields.add("Model", experts);
+  // How tokens travel, and whether the router is obeyed, is each run's own affair.
+  const std::array kOfTheRun = {"moe_token_dispatcher_type", "moe_expert_rank_capacity_factor",
+                                "moe_router_force_load_balancing"};
+  const bool any = !args.value("num_experts", Json()).is_null();
+  const Json known = fields.json();
+  for (const auto& [key, unused] : known.items())
+    if (!any || std::ranges::find(kOfTheRun, key) != kOfTheRun.end()) options.erase(key);
+  if (!any) return;
+  for (const char* key : {"moe_router_load_balancing_type", "moe_aux_loss_coeff"})
+    if (options.contains(key) && !options[key].is_array())
+      options[key] = Json::array({options[key]});
+  const auto frequency = options.find("moe_layer_freq");
+  if (frequency == options.end()) return;
+  if (*frequency == 1)
+    options.erase(frequency);
+  else if (!frequency->is_string())
+    *frequency = json_text(*frequency);
 }
 
 // Windows are lists there.
@@ -86,14 +114,8 @@ Json megatron_model_options(const Json& args, const std::string& where) {
     if (found != args.end() && !found->is_null()) options[ours] = *found;
   };
   const Json known = fields.json();
-  // Experts are refused above; of a dense model their options, which Megatron always writes, say
-  // nothing.
-  MoeConfig experts;
-  OptionSet expert_fields;
-  expert_fields.add("Model", experts);
-  const Json of_experts = expert_fields.json();
-  for (const auto& [key, unused] : known.items())
-    if (!of_experts.contains(key)) take(key, key);
+  for (const auto& [key, unused] : known.items()) take(key, key);
+  take_experts(args, options);
   for (const Renamed& renamed : kRenamed) take(renamed.ours, renamed.theirs);
   // The older form of the flag.
   if (args.value("use_rotary_position_embeddings", Json()) == true)

@@ -1,6 +1,7 @@
 #include "phalanx/train/megatron_state.h"
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/frequency_pattern.h"
 #include "phalanx/base/json.h"
 #include "phalanx/base/option_binder.h"
 #include "phalanx/base/options.h"
@@ -31,10 +32,19 @@ int64_t integer_or(const Json& value, int64_t otherwise) {
   return otherwise;
 }
 
-// Adam's count of steps; null where there is none. A group of parameters that another pipeline
-// stage has may not count them.
-Json adam_step(const Json& common) {
-  const Json outer = at_path(common, {"optimizer"}), inner = at_path(outer, {"optimizer"});
+// Megatron has two optimizers, numbered, where experts are on ranks of their own.
+std::vector<Json> optimizers(const Json& common) {
+  const Json optimizer = at_path(common, {"optimizer"});
+  if (!optimizer.is_object() || !optimizer.contains("0")) return {optimizer};
+  std::vector<Json> chain;
+  for (const auto& [number, one] : optimizer.items()) chain.push_back(one);
+  return chain;
+}
+
+// Adam's count of steps of one optimizer; null where there is none. A group of parameters that
+// another pipeline stage has may not count them.
+Json steps_of(const Json& outer) {
+  const Json inner = at_path(outer, {"optimizer"});
   for (const Json& optimizer : {inner, outer}) {
     const Json groups = at_path(optimizer, {"param_groups"});
     if (groups.is_array())
@@ -46,6 +56,17 @@ Json adam_step(const Json& common) {
     if (const Json step = at_path(optimizer, {"state", "common_step"}); step.is_number())
       return step;
   return {};
+}
+
+// Null too where optimizers have not counted alike.
+Json adam_step(const Json& common) {
+  Json step;
+  for (const Json& optimizer : optimizers(common)) {
+    const Json here = steps_of(optimizer);
+    if (!step.is_null() && !here.is_null() && here != step) return {};
+    if (step.is_null()) step = here;
+  }
+  return step;
 }
 
 Json scheduled_samples(const Json& common) {
@@ -76,7 +97,7 @@ std::optional<RunState> megatron_run_state(const std::string& common_json) {
   // Megatron's schedules count samples too.
   state.scheduled_samples = integer_or(scheduled_samples(common), state.consumed_samples);
   state.updates = integer_or(adam_step(common), 0);
-  const Json scaler = at_path(common, {"optimizer", "grad_scaler"});
+  const Json scaler = at_path(optimizers(common)[0], {"grad_scaler"});
   if (at_path(scaler, {"scale"}).is_number()) {
     const int64_t hysteresis =
         integer_or(at_path(common, {"args", "hysteresis"}), OptimizerConfig().hysteresis);
@@ -184,9 +205,10 @@ namespace {
 // Those of one learning rate: matrices, whose weights decay, and the rest. Megatron finds a group
 // by these values; the keys of torch's AdamW and of the fused kernels' stand side by side.
 void add_groups(Json& groups, const OptimizerConfig& config, double lr, double max_lr,
-                double min_lr, double weight_decay, int64_t step) {
+                double min_lr, double weight_decay, int64_t step, bool experts) {
   for (const double decayed : {1.0, 0.0}) {
-    groups.push_back({{"is_expert_parallel", false},
+    if (experts && decayed == 0.0) continue;  // they have matrices only
+    groups.push_back({{"is_expert_parallel", experts},
                       {"default_config", max_lr == *config.lr && min_lr == config.min_lr},
                       {"wd_mult", decayed},
                       {"lr_mult", 1.0},
@@ -209,17 +231,18 @@ void add_groups(Json& groups, const OptimizerConfig& config, double lr, double m
   }
 }
 
+// `experts`: of the optimizer for experts that are on ranks of their own.
 Json optimizer_common(const OptimizerConfig& config, const ScheduleLengths& lengths,
-                      const RunState& state) {
+                      const RunState& state, bool experts) {
   const int64_t samples = state.scheduled_samples;
   const double decay = weight_decay(config, lengths, samples);
   Json groups = Json::array();
   add_groups(groups, config, learning_rate(config, lengths, samples), *config.lr, config.min_lr,
-             decay, state.updates);
-  if (config.decoupled_lr)
+             decay, state.updates, experts);
+  if (config.decoupled_lr && !experts)
     add_groups(groups, config, decoupled_learning_rate(config, lengths, samples),
                *config.decoupled_lr, config.decoupled_min_lr.value_or(config.min_lr), decay,
-               state.updates);
+               state.updates, experts);
   // With the distributed optimizer and in mixed precision the groups are one level deeper.
   const Json inner{{"param_groups", groups},
                    {"state", {{"common_step", {{"$tensor", state.updates}}}}}};
@@ -253,10 +276,23 @@ Json scheduler_common(const OptimizerConfig& config, const ScheduleLengths& leng
           {"wd_incr_steps", lengths.total}};
 }
 
+// Megatron has one kind of balancing as a text and its coefficient as a number, and layers with
+// experts as a number or a list.
+void expert_arguments(Json& args) {
+  for (const char* key : {"moe_router_load_balancing_type", "moe_aux_loss_coeff"})
+    if (const auto found = args.find(key);
+        found != args.end() && found->is_array() && found->size() == 1)
+      *found = Json(found->at(0));
+  if (const auto found = args.find("moe_layer_freq"); found != args.end() && found->is_string()) {
+    const auto pattern = FrequencyPattern::parse(found->get<std::string>());
+    *found = pattern.is_list() ? Json(pattern.list) : Json(pattern.every);
+  }
+}
+
 }  // namespace
 
 MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_size,
-                               bool optimizer) {
+                               bool optimizer, int64_t expert_ranks) {
   Json args = Json::object();
   // What is not set is left to Megatron's --use-checkpoint-args, which would take "" as a value.
   const Json options = parse_json(info.at("options"));
@@ -267,6 +303,8 @@ MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_
   if (args.contains("norm_epsilon")) args["layernorm_epsilon"] = args["norm_epsilon"];
   if (args.contains("apply_layernorm_1p"))
     args["layernorm_zero_centered_gamma"] = args["apply_layernorm_1p"];
+  expert_arguments(args);
+  if (expert_ranks > 1) args["expert_model_parallel_size"] = expert_ranks;
   args["ckpt_format"] = "torch_dist";
   // It would ask for states of its generators, and for the optimizer's.
   args["no_save_rng"] = true;
@@ -299,7 +337,11 @@ MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_
                                     .decay = lengths.value("decay", int64_t{0}),
                                     .wsd_decay = lengths.value("final decay", int64_t{0}),
                                     .total = lengths.value("weight decay", int64_t{0})};
-      common["optimizer"] = optimizer_common(config, samples, state);
+      const Json dense = optimizer_common(config, samples, state, /*experts=*/false);
+      common["optimizer"] = dense;
+      if (expert_ranks > 1)
+        common["optimizer"] = {
+            {"$numbered", {dense, optimizer_common(config, samples, state, /*experts=*/true)}}};
       common["opt_param_scheduler"] = scheduler_common(config, samples, state.scheduled_samples);
     }
   }

@@ -31,11 +31,12 @@ CheckpointInfo megatron_info(const MegatronModel& model);
 // The way back. What a checkpoint of ours says, as Megatron finds it in its own: `args` is the
 // namespace of its arguments, `common` further replicated state in the form of
 // checkpoint/torch/torch_object.h. `info` has "options", and "state" and "schedule" if it is of a
-// run; `optimizer`: its optimizer state is written too.
+// run; `optimizer`: its optimizer state is written too, for a run of Megatron's with experts on
+// `expert_ranks` ranks: its optimizers are two then.
 struct MegatronCommon {
   std::string args, common;
 };
 MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_size,
-                               bool optimizer);
+                               bool optimizer, int64_t expert_ranks = 1);
 
 }  // namespace phx

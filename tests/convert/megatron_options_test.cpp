@@ -37,7 +37,8 @@ TEST(MegatronOptions, OlderArgumentsHaveTheNamesOfTheFlags) {
 
 TEST(MegatronOptions, ArgumentsOfAnotherFunctionAreRefusedByName) {
   for (const char* args :
-       {R"({"num_experts": 8})", R"({"multi_latent_attention": true})", R"({"mtp_num_layers": 1})",
+       {R"({"moe_latent_size": 8})", R"({"moe_router_enable_expert_bias": true})",
+        R"({"multi_latent_attention": true})", R"({"mtp_num_layers": 1})",
         R"({"softmax_type": "learnable"})", R"({"qk_l2_norm": true})",
         R"({"apply_residual_connection_post_layernorm": true})", R"({"glu_linear_offset": 1.0})"}) {
     std::string key = parse_json(args).begin().key();
@@ -46,8 +47,31 @@ TEST(MegatronOptions, ArgumentsOfAnotherFunctionAreRefusedByName) {
                 HasSubstr("iter_0000005 was trained with --" + key + " "))
         << args;
   }
-  options_of(R"({"num_experts": null, "mtp_num_layers": 0, "softmax_type": "vanilla",
+  options_of(
+      R"({"num_experts": null, "moe_latent_size": null, "mtp_num_layers": 0, "softmax_type": "vanilla",
                  "glu_linear_offset": 0.0, "multi_latent_attention": false})");
+}
+
+TEST(MegatronOptions, OfExpertsHaveOurForm) {
+  const auto options = options_of(R"({"num_experts": 4, "moe_router_topk": 2,
+      "moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.01,
+      "moe_layer_freq": [0, 1, 1], "moe_token_dispatcher_type": "flex", "moe_z_loss_coeff": null,
+      "add_bias_linear": false})");
+  EXPECT_EQ(options["num_experts"], 4);
+  EXPECT_EQ(options["moe_router_load_balancing_type"], nlohmann::json::array({"seq_aux_loss"}));
+  EXPECT_EQ(options["moe_aux_loss_coeff"], nlohmann::json::array({0.01}));
+  EXPECT_EQ(options["moe_layer_freq"], "[0,1,1]");
+  EXPECT_FALSE(options.contains("moe_token_dispatcher_type")) << "each run's own affair";
+  EXPECT_FALSE(options.contains("moe_z_loss_coeff"));
+  EXPECT_FALSE(options_of(R"({"num_experts": 4, "moe_layer_freq": 1})").contains("moe_layer_freq"));
+  EXPECT_EQ(options_of(R"({"num_experts": 4, "moe_layer_freq": 2})")["moe_layer_freq"], "2");
+}
+
+TEST(MegatronOptions, OfExpertsSayNothingOfADenseModel) {
+  const auto options = options_of(R"({"num_experts": null, "moe_router_topk": 2,
+      "moe_router_load_balancing_type": "aux_loss", "moe_layer_freq": 1})");
+  for (const char* key : {"num_experts", "moe_router_topk", "moe_router_load_balancing_type"})
+    EXPECT_FALSE(options.contains(key)) << key;
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ using Json = nlohmann::json;
 using Infos = std::map<std::string, TensorInfo>;
 
 constexpr std::string_view kPrefix = "optimizer.distributed.";
+constexpr std::string_view kDensePrefix = "optimizer.chained_0.distributed.";
+constexpr std::string_view kExpertPrefix = "optimizer.chained_1.distributed.";
 constexpr const char* kEmbedding = "embedding.word_embeddings.weight";
 constexpr const char* kOutput = "output_layer.weight";
 
@@ -28,9 +30,17 @@ constexpr auto kStates = std::to_array<std::pair<std::string_view, std::string_v
     {"exp_avg_sq", "optimizer.exp_avg_sq."},
 });
 
+bool is_bucket(std::string_view key) {
+  return key.starts_with(kPrefix) || key.starts_with(kDensePrefix) ||
+         key.starts_with(kExpertPrefix);
+}
+
 // How the run cut its model.
 struct ModelCut {
   int64_t tp = 1;
+  // Of experts, if they are apart from the other parameters.
+  bool experts_apart = false;
+  int64_t ep = 1, etp = 1, experts = 0;
   Placement placement;
   bool tied = false;
 };
@@ -72,13 +82,25 @@ ModelCut model_cut(const Json& args) {
        .account_for_loss = flag_at(args, "account_for_loss_in_pipeline_split"),
        .layout = layout.is_string() ? layout.get<std::string>() : ""});
   cut.tied = !flag_at(args, "untie_embeddings_and_output_weights");
+  cut.experts = integer_at(args, "num_experts").value_or(0);
+  if (cut.experts == 0) return cut;
+  cut.ep = optional("expert_model_parallel_size").value_or(1);
+  cut.etp = optional("expert_tensor_parallel_size").value_or(static_cast<int>(cut.tp));
+  cut.experts_apart = cut.ep > 1;
+  PHX_CHECK(cut.ep >= 1 && cut.etp >= 1 && cut.experts % cut.ep == 0, cut.experts, " experts on ",
+            cut.ep, " x ", cut.etp, " ranks");
+  PHX_CHECK(cut.experts_apart || cut.etp == cut.tp,
+            "experts that are not cut over ranks lie among ", "parameters that are cut over ",
+            cut.tp, " ranks, but are cut over ", cut.etp);
   return cut;
 }
 
 // The parameters of a part of the model, in the order of their registration. The last stage has a
-// copy of the embedding, under the name of the output layer, where the two are tied.
+// copy of the embedding, under the name of the output layer, where the two are tied. `expert_rank`:
+// the experts of that rank, if they are apart; nothing: all other parameters.
 std::vector<std::string> parameters_of(const ChunkPlacement& chunk, const Infos& model,
-                                       const ModelCut& cut, NormModules norms) {
+                                       const ModelCut& cut, const ModuleOrder& order,
+                                       std::optional<int64_t> expert_rank) {
   std::vector<std::string> names;
   for (const auto& [name, info] : model) {
     const auto number = layer_number(name);
@@ -86,10 +108,14 @@ std::vector<std::string> parameters_of(const ChunkPlacement& chunk, const Infos&
                           ? number->layer >= chunk.first_layer &&
                                 number->layer < chunk.first_layer + chunk.num_layers
                           : (name.starts_with("embedding.") ? chunk.has_embedding : chunk.has_loss);
-    if (here) names.push_back(name);
+    const auto expert = cut.experts_apart ? expert_number(name) : std::nullopt;
+    const bool wanted =
+        expert ? expert_rank == expert->expert / (cut.experts / cut.ep) : !expert_rank.has_value();
+    if (here && wanted) names.push_back(name);
   }
-  if (cut.tied && chunk.has_loss && !chunk.has_embedding) names.emplace_back(kOutput);
-  sort_as_registered(names, norms);
+  if (cut.tied && chunk.has_loss && !chunk.has_embedding && !expert_rank)
+    names.emplace_back(kOutput);
+  sort_as_registered(names, order);
   return names;
 }
 
@@ -153,14 +179,28 @@ using Parts = std::map<std::string, std::vector<FlatPart>>;
 class BucketReader {
  public:
   BucketReader(const TorchDistMetadata& metadata, const Infos& model, const Json& args,
-               NormModules norms)
-      : metadata_(metadata), model_(model), args_(args), norms_(norms), cut_(model_cut(args)) {}
+               const ModuleOrder& order)
+      : metadata_(metadata), model_(model), args_(args), order_(order), cut_(model_cut(args)) {}
 
   Parts run() {
-    for (int stage = 0; stage < cut_.placement.stages; ++stage)
-      for (int64_t rank = 0; rank < cut_.tp; ++rank) add_rank(stage, rank);
-    const auto all = std::ranges::count_if(
-        metadata_.tensors, [](const auto& item) { return item.first.starts_with(kPrefix); });
+    for (int stage = 0; stage < cut_.placement.stages; ++stage) {
+      for (int64_t rank = 0; rank < cut_.tp; ++rank)
+        add_rank({.stage = stage,
+                  .tp = cut_.tp,
+                  .tp_rank = rank,
+                  .key = str_cat(cut_.experts_apart ? kDensePrefix : kPrefix, "dp_group_idx_",
+                                 stage * cut_.tp + rank)});
+      if (!cut_.experts_apart) continue;
+      for (int64_t rank = 0; rank < cut_.ep * cut_.etp; ++rank)
+        add_rank(
+            {.stage = stage,
+             .tp = cut_.etp,
+             .tp_rank = rank % cut_.etp,
+             .expert_rank = rank / cut_.etp,
+             .key = str_cat(kExpertPrefix, "dp_group_idx_", stage * cut_.ep * cut_.etp + rank)});
+    }
+    const auto all = std::ranges::count_if(metadata_.tensors,
+                                           [](const auto& item) { return is_bucket(item.first); });
     PHX_CHECK(all == used_, all - used_,
               " of its tensors belong to ranks that the run's arguments do not list");
     for (const auto& [name, info] : model_)
@@ -170,43 +210,65 @@ class BucketReader {
   }
 
  private:
+  // A rank with its parameters, or with its experts.
+  struct Rank {
+    int stage;
+    int64_t tp, tp_rank;
+    std::optional<int64_t> expert_rank = {};
+    std::string key;
+  };
+
   // Which tensor a parameter of that name is.
   std::string held(const std::string& name) const {
     return name == kOutput && cut_.tied ? kEmbedding : name;
   }
 
-  std::vector<BufferParameter> parameters(const ChunkPlacement& chunk, int64_t rank) const {
+  std::vector<BufferParameter> parameters(const ChunkPlacement& chunk, const Rank& rank) const {
     std::vector<BufferParameter> result;
     const bool two_stages = chunk.has_embedding != chunk.has_loss;
-    for (const std::string& name : parameters_of(chunk, model_, cut_, norms_)) {
+    for (const std::string& name : parameters_of(chunk, model_, cut_, order_, rank.expert_rank)) {
       BufferParameter parameter{name, 0, model_.at(held(name)).dtype,
                                 cut_.tied && two_stages && held(name) == kEmbedding};
-      for (const Box& box : boxes_of_rank(held(name), model_, rank, cut_.tp))
+      for (const Box& box : boxes_of_rank(held(name), model_, rank.tp_rank, rank.tp))
         parameter.numel += *num_elements(box.size);
       result.push_back(parameter);
     }
     return result;
   }
 
-  void add_rank(int stage, int64_t rank) {
-    std::vector<std::vector<BufferParameter>> chunks;
+  // Elements of a stage's parameters on one rank, with its experts: what --ddp-num-buckets divides.
+  int64_t elements_of_stage(const Rank& rank) const {
     int64_t total = 0;
-    for (int chunk = 0; chunk < cut_.placement.chunks; ++chunk) {
-      chunks.push_back(parameters(cut_.placement.at(stage, chunk), rank));
-      for (const BufferParameter& parameter : chunks.back()) total += parameter.numel;
+    Rank other = rank;
+    if (rank.expert_rank) {
+      other = {.stage = rank.stage, .tp = cut_.tp, .tp_rank = 0, .key = {}};
+    } else {
+      other.expert_rank = 0;
+      other.tp = cut_.etp, other.tp_rank = 0;
     }
+    for (int chunk = 0; chunk < cut_.placement.chunks; ++chunk)
+      for (const Rank& one : {rank, other}) {
+        if (one.expert_rank && !cut_.experts_apart) continue;
+        for (const BufferParameter& parameter :
+             parameters(cut_.placement.at(rank.stage, chunk), one))
+          total += parameter.numel;
+      }
+    return total;
+  }
+
+  void add_rank(const Rank& rank) {
+    const int64_t total = elements_of_stage(rank);
     int64_t index = 0;
-    for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
-      const BufferRules rules = buffer_rules(args_, total, stage, static_cast<int64_t>(chunk));
-      for (const MegatronBuffer& buffer : megatron_buffers(chunks[chunk], rules))
-        add_buffer(
-            str_cat(kPrefix, "dp_group_idx_", stage * cut_.tp + rank, ".gbuf_idx_", index++, "."),
-            buffer, chunks[chunk], rank);
+    for (int chunk = 0; chunk < cut_.placement.chunks; ++chunk) {
+      const auto held_here = parameters(cut_.placement.at(rank.stage, chunk), rank);
+      const BufferRules rules = buffer_rules(args_, total, rank.stage, chunk);
+      for (const MegatronBuffer& buffer : megatron_buffers(held_here, rules))
+        add_buffer(str_cat(rank.key, ".gbuf_idx_", index++, "."), buffer, held_here, rank);
     }
   }
 
   void add_buffer(const std::string& key, const MegatronBuffer& buffer,
-                  const std::vector<BufferParameter>& parameters, int64_t rank) {
+                  const std::vector<BufferParameter>& parameters, const Rank& rank) {
     const Buckets buckets = buckets_of(metadata_, key);
     for (const auto& [state, prefix] : kStates) {
       const auto found = buckets.find(std::string(state));
@@ -227,10 +289,10 @@ class BucketReader {
   }
 
   // Copies are the first holder's: norms of rank 0, the embedding of the first stage.
-  void add_parameter(const std::string& prefix, const std::string& name, int64_t rank,
+  void add_parameter(const std::string& prefix, const std::string& name, const Rank& rank,
                      const TorchDistTensor& flat, int64_t begin) {
-    if (held(name) != name || (rank > 0 && !tensor_parallel_axis(name))) return;
-    for (const Box& box : boxes_of_rank(name, model_, rank, cut_.tp)) {
+    if (held(name) != name || (rank.tp_rank > 0 && !tensor_parallel_axis(name))) return;
+    for (const Box& box : boxes_of_rank(name, model_, rank.tp_rank, rank.tp)) {
       parts_[prefix + name].push_back({box, &flat, begin});
       begin += *num_elements(box.size);
     }
@@ -239,7 +301,7 @@ class BucketReader {
   const TorchDistMetadata& metadata_;
   const Infos& model_;
   const Json& args_;
-  NormModules norms_;
+  ModuleOrder order_;
   ModelCut cut_;
   Parts parts_;
   int64_t used_ = 0;  // tensors that were placed
@@ -248,14 +310,14 @@ class BucketReader {
 }  // namespace
 
 bool has_bucket_state(const TorchDistMetadata& metadata) {
-  const auto first = metadata.tensors.lower_bound(std::string(kPrefix));
-  return first != metadata.tensors.end() && first->first.starts_with(kPrefix);
+  return std::ranges::any_of(metadata.tensors,
+                             [](const auto& item) { return is_bucket(item.first); });
 }
 
 Parts bucket_parts(const TorchDistMetadata& metadata, const Infos& model, const Json& args,
-                   NormModules norms) {
+                   const ModuleOrder& order) {
   PHX_CHECK(args.is_object(), "the arguments of the run, which say how it was cut, are missing");
-  return BucketReader(metadata, model, args, norms).run();
+  return BucketReader(metadata, model, args, order).run();
 }
 
 }  // namespace phx

@@ -5,6 +5,11 @@
 //   optimizer.distributed.dp_group_idx_{pp * TP +
 //   tp}.gbuf_idx_{chunk}.dtype_(..).bucket_idx_{k}.exp_avg
 //
+// Experts that are cut over several ranks have buffers and an optimizer of their own: then keys
+// begin with optimizer.chained_0.distributed for the others and optimizer.chained_1.distributed for
+// experts, whose ranks are numbered (pp * EP + ep) * ETP + etp. Otherwise they lie among the
+// others.
+//
 // Nothing in the file names the parameters: megatron_buffers.h and the run's arguments say where
 // they lie, and the reader has to compare the masters that it finds with the weights.
 #pragma once
@@ -34,6 +39,6 @@ bool has_bucket_state(const TorchDistMetadata& metadata);
 // "optimizer.master.NAME". An Error says why it cannot be told.
 std::map<std::string, std::vector<FlatPart>> bucket_parts(
     const TorchDistMetadata& metadata, const std::map<std::string, TensorInfo>& model,
-    const nlohmann::json& args, NormModules norms);
+    const nlohmann::json& args, const ModuleOrder& order);
 
 }  // namespace phx

@@ -91,6 +91,17 @@ constexpr auto kLayerOrder = std::to_array<std::string_view>({
     "mlp.linear_fc1.bias",
     "mlp.linear_fc2.weight",
     "mlp.linear_fc2.bias",
+    "mlp.router.weight",
+    "mlp.experts.",  // kExpertOrder
+    "mlp.shared_experts.gate_weight",
+    "mlp.shared_experts.linear_fc1.weight",
+    "mlp.shared_experts.linear_fc2.weight",
+});
+// Of one expert.
+constexpr std::string_view kExperts = "mlp.experts.";
+constexpr auto kExpertOrder = std::to_array<std::string_view>({
+    "linear_fc1.weight",
+    "linear_fc2.weight",
 });
 
 constexpr auto kBeforeLayers = std::to_array<std::string_view>({
@@ -109,20 +120,32 @@ std::optional<int64_t> place_in(const List& list, std::string_view name) {
   return found == list.end() ? std::nullopt : std::optional<int64_t>(found - list.begin());
 }
 
-// Before, in or behind the layers; the layer; the place there.
-std::tuple<int, int64_t, int64_t> place_of(const std::string& name, NormModules norms) {
-  if (const auto place = place_in(kBeforeLayers, name)) return {0, 0, *place};
-  if (const auto place = place_in(kBehindLayers, name)) return {2, 0, *place};
+// Before, in or behind the layers; the layer; the place there; the place among its experts.
+using Place = std::tuple<int, int64_t, int64_t, std::pair<int64_t, int64_t>>;
+Place place_of(const std::string& name, const ModuleOrder& order) {
+  if (const auto place = place_in(kBeforeLayers, name)) return {0, 0, *place, {}};
+  if (const auto place = place_in(kBehindLayers, name)) return {2, 0, *place, {}};
   const auto number = layer_number(name);
   PHX_CHECK(number, printable(name), " is no parameter of a GPT model that is known here",
             "\n  hint: its optimizer state cannot be found in flat buckets: --no-load-optim");
   const std::string inside = name.substr(number->end + 1);
+  if (const auto expert = expert_number(name); expert && inside.starts_with(kExperts)) {
+    const auto part = place_in(
+        kExpertOrder,
+        inside.substr(kExperts.size(), expert->begin - (number->end + 1) - kExperts.size()));
+    PHX_CHECK(part, printable(name), " is no parameter of an expert that is known here",
+              "\n  hint: its optimizer state cannot be found in flat buckets: --no-load-optim");
+    const int64_t experts = *place_in(kLayerOrder, kExperts);
+    if (order.experts == ExpertModules::grouped)
+      return {1, number->layer, experts, {*part, expert->expert}};
+    return {1, number->layer, experts, {expert->expert, *part}};
+  }
   const std::string own =
-      norms == NormModules::separate ? with_separate_norms(inside) : with_fused_norms(inside);
+      order.norms == NormModules::separate ? with_separate_norms(inside) : with_fused_norms(inside);
   const auto place = place_in(kLayerOrder, own);
   PHX_CHECK(place, printable(name), " is no parameter of a layer that is known here",
             "\n  hint: its optimizer state cannot be found in flat buckets: --no-load-optim");
-  return {1, number->layer, *place};
+  return {1, number->layer, *place, {}};
 }
 
 }  // namespace
@@ -170,10 +193,14 @@ NormModules norm_modules(const Json& args) {
   return local ? NormModules::separate : NormModules::fused;
 }
 
-void sort_as_registered(std::vector<std::string>& names, NormModules norms) {
-  std::vector<std::pair<std::tuple<int, int64_t, int64_t>, std::string>> placed;
+ExpertModules expert_modules(const Json& args) {
+  return flag_at(args, "moe_grouped_gemm") ? ExpertModules::grouped : ExpertModules::sequential;
+}
+
+void sort_as_registered(std::vector<std::string>& names, const ModuleOrder& order) {
+  std::vector<std::pair<Place, std::string>> placed;
   for (std::string& name : names) {
-    const auto place = place_of(name, norms);
+    const auto place = place_of(name, order);
     placed.emplace_back(place, std::move(name));
   }
   std::ranges::sort(placed);

@@ -62,8 +62,19 @@ std::vector<MegatronBuffer> megatron_buffers(std::span<const BufferParameter> pa
 enum class NormModules : uint8_t { separate, fused };
 NormModules norm_modules(const nlohmann::json& args);
 
-// Names of one chunk's parameters, layers with numbers, in the order in which Megatron's GPT model
-// registers them. Norms may have either name. An error for a name that is not of that model.
-void sort_as_registered(std::vector<std::string>& names, NormModules norms);
+// Experts are MLPs, one after the other, or two grouped layers (--moe-grouped-gemm): all fc1, then
+// all fc2.
+enum class ExpertModules : uint8_t { sequential, grouped };
+ExpertModules expert_modules(const nlohmann::json& args);
+
+struct ModuleOrder {
+  NormModules norms = NormModules::fused;
+  ExpertModules experts = ExpertModules::sequential;
+};
+
+// Names of one chunk's parameters, layers and experts with numbers, in the order in which
+// Megatron's GPT model registers them. Norms may have either name. An error for a name that is not
+// of that model.
+void sort_as_registered(std::vector<std::string>& names, const ModuleOrder& order);
 
 }  // namespace phx

@@ -88,6 +88,16 @@ std::optional<LayerNumber> layer_number(std::string_view name) {
   return LayerNumber{*number, kLayers.size(), end};
 }
 
+std::optional<ExpertNumber> expert_number(std::string_view name) {
+  const auto at = expert_number_at(name);
+  if (!at) return std::nullopt;
+  return ExpertNumber{*whole_number(name.substr(*at)), *at};
+}
+
+bool holds_experts(std::string_view name) {
+  return name.find(kExperts) != name.npos && !expert_number_at(name);
+}
+
 std::vector<StackedPart> parts_of_key(const std::string& key, const Dims& shape) {
   std::string name = key, prefix;
   for (const auto& [theirs, ours] : kStates) {
@@ -125,8 +135,9 @@ std::vector<StackedPart> parts_of_key(const std::string& key, const Dims& shape)
   return parts;
 }
 
-std::map<std::string, StackedTensor> stacked(const std::map<std::string, TensorInfo>& tensors) {
-  const bool alike = layers_are_alike(tensors);
+std::map<std::string, StackedTensor> stacked(const std::map<std::string, TensorInfo>& tensors,
+                                             bool stack_layers) {
+  const bool alike = stack_layers && layers_are_alike(tensors);
   std::map<std::string, StackedTensor> result;
   for (const auto& [name, info] : tensors) {
     Unnumbered key = without_expert(name);

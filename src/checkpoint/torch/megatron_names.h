@@ -25,13 +25,14 @@ struct StackedPart {
 // loaded under another layout.
 std::vector<StackedPart> parts_of_key(const std::string& key, const Dims& shape);
 
-// The other way: which keys the tensors of a model become. Layers are stacked when all have the
-// same tensors, as Megatron does.
+// The other way: which keys the tensors of a model become. Layers are stacked if that is asked for
+// and all have the same tensors, as Megatron does.
 struct StackedTensor {
   TensorInfo info;
   std::vector<StackedPart> parts;
 };
-std::map<std::string, StackedTensor> stacked(const std::map<std::string, TensorInfo>& tensors);
+std::map<std::string, StackedTensor> stacked(const std::map<std::string, TensorInfo>& tensors,
+                                             bool stack_layers = true);
 
 // The number after "decoder.layers.", and where it stands in the name.
 struct LayerNumber {
@@ -39,6 +40,16 @@ struct LayerNumber {
   size_t begin, end;
 };
 std::optional<LayerNumber> layer_number(std::string_view name);
+
+// The number of an expert at the end of a name, and where it begins:
+// "..mlp.experts.linear_fc1.weight7". Nothing: no expert's name, or that of all of them together.
+struct ExpertNumber {
+  int64_t expert;
+  size_t begin;
+};
+std::optional<ExpertNumber> expert_number(std::string_view name);
+// "..mlp.experts.linear_fc1.weight", also of optimizer state: all experts of a layer.
+bool holds_experts(std::string_view name);
 
 // The axis along which tensor-parallel ranks cut a parameter; nothing: each has all of it.
 std::optional<int> tensor_parallel_axis(std::string_view name);

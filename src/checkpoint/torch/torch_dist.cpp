@@ -18,8 +18,22 @@ constexpr std::string_view kCommonObject = "common_state/shard_0_1";
 constexpr std::string_view kOptimizer = "optimizer.";
 constexpr std::string_view kMaster = "optimizer.master.";
 // What the distributed optimizer keeps beside its tensors, of the first model-parallel rank.
-constexpr std::string_view kDistributedObject = "optimizer.distributed.dp_group_idx_0.";
+constexpr std::string_view kDistributedObject = "distributed.dp_group_idx_0.";
 constexpr std::string_view kOneShard = "/shard_0_1";
+
+// In a layer with experts the norm before them is a module of its own. With --transformer-impl
+// local Megatron still gives it the key that it has in other layers: this is its own key. The key
+// itself if it is another's; nothing if its own key is there too.
+std::optional<std::string> own_norm_key(const std::string& key, const TorchDistMetadata& metadata) {
+  constexpr std::string_view kFused = "mlp.linear_fc1.layer_norm_";
+  const size_t at = key.rfind(kFused);
+  if (at == key.npos) return key;
+  const std::string layer = key.substr(0, at);
+  const auto has = [&](const std::string& name) { return metadata.tensors.contains(layer + name); };
+  if (has("mlp.linear_fc1.weight") || !has("mlp.router.weight")) return key;
+  const std::string own = "pre_mlp_layernorm." + key.substr(at + kFused.size());
+  return has(own) ? std::nullopt : std::optional(layer + own);
+}
 
 std::string backend_of(const Path& folder) {
   const Path path = folder / "metadata.json";
@@ -99,18 +113,27 @@ void TorchDistCheckpoint::read_common() {
 // Under dp_reshardable these stand beside the buckets instead: Adam's step, the loss scale.
 void TorchDistCheckpoint::read_beside(bool optimizer) {
   nlohmann::json common = parse_json(common_);
-  for (const char* name : {"optimizer", "grad_scaler"}) {
-    const auto beside = metadata_.objects.find(str_cat(kDistributedObject, name, kOneShard));
-    if (beside == metadata_.objects.end()) continue;
-    if (common.contains("optimizer") && !common["optimizer"].is_object()) continue;  // a chain
-    try {
-      common["optimizer"][name] = parse_json(object_json(beside->first, beside->second));
-    } catch (const Error& error) {
-      PHX_CHECK(!optimizer, error.what(),
-                "\n  hint: --no-load-optim (of convert import: --weights-only) leaves optimizer "
-                "state behind");
+  const auto add = [&](nlohmann::json& into, const std::string& prefix) {
+    for (const char* name : {"optimizer", "grad_scaler"}) {
+      const auto beside =
+          metadata_.objects.find(str_cat(prefix, kDistributedObject, name, kOneShard));
+      if (beside == metadata_.objects.end()) continue;
+      if (!into.is_null() && !into.is_object()) continue;  // a list: of another kind
+      try {
+        into[name] = parse_json(object_json(beside->first, beside->second));
+      } catch (const Error& error) {
+        PHX_CHECK(!optimizer, error.what(),
+                  "\n  hint: --no-load-optim (of convert import: --weights-only) leaves optimizer "
+                  "state behind");
+      }
     }
-  }
+  };
+  nlohmann::json& whole = common["optimizer"];
+  add(whole, std::string(kOptimizer));
+  for (const char* number : {"0", "1"})
+    if (whole.is_object() && whole.contains(number))
+      add(whole[number], str_cat(kOptimizer, "chained_", number, "."));
+  if (whole.is_null()) common.erase("optimizer");
   common_ = json_text(common);
 }
 
@@ -135,7 +158,9 @@ void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
   int64_t left_out = 0;
   for (const auto& [key, tensor] : metadata_.tensors) {
     if (!options.optimizer && key.starts_with(kOptimizer)) continue;
-    auto parts = parts_of_key(key, tensor.info.shape);
+    const std::optional<std::string> read_as = own_norm_key(key, metadata_);
+    if (!read_as) continue;
+    auto parts = parts_of_key(*read_as, tensor.info.shape);
     // Of a kind whose tensors are flattened ranges, nothing is known to lie where the model's does.
     const size_t dot =
         key.starts_with(kOptimizer) ? key.find('.', sizeof("optimizer.state.") - 1) : key.npos;
@@ -192,7 +217,9 @@ void TorchDistCheckpoint::add_buckets() {
   for (const NormModules norms : {first, second}) {
     bool fit = false;
     try {
-      flat_parts_ = bucket_parts(metadata_, model, args, norms);
+      const ModuleOrder order{norms,
+                              args.is_object() ? expert_modules(args) : ExpertModules::sequential};
+      flat_parts_ = bucket_parts(metadata_, model, args, order);
       for (const auto& [name, parts] : flat_parts_)
         for (const FlatPart& part : parts)
           for (const TorchDistChunk& chunk : part.flat->chunks)

@@ -152,6 +152,18 @@ TorchDistTensor read_tensor(std::string_view name, const PickleValue& entry, con
   return tensor;
 }
 
+// A key of one of several optimizers as the header says; others as they are.
+std::string under_optimizer(std::string_view key) {
+  constexpr std::string_view kChained = "chained_", kOptimizer = "optimizer.",
+                             kState = "optimizer.state.";
+  const size_t dot = key.find('.');
+  if (!key.starts_with(kChained) || dot == key.npos) return std::string(key);
+  const std::string_view rest = key.substr(dot + 1);
+  if (rest.starts_with(kState)) return std::string(rest);
+  if (!rest.starts_with(kOptimizer)) return std::string(key);
+  return str_cat(kOptimizer, key.substr(0, dot + 1), rest.substr(kOptimizer.size()));
+}
+
 }  // namespace
 
 TorchDistMetadata TorchDistMetadata::read(const Path& path) {
@@ -170,7 +182,7 @@ TorchDistMetadata TorchDistMetadata::parse(std::span<const std::byte> bytes,
   for (size_t i = 0; i + 1 < entries.items.size(); i += 2) {
     const PickleValue &key = *entries.items[i], &entry = *entries.items[i + 1];
     PHX_CHECK(key.is(Kind::text), file, ": a tensor is called ", describe(key));
-    const std::string name(key.text);
+    const std::string name = under_optimizer(key.text);
     bool is_new;
     const PickleValue* chunks = find_attribute(entry, "chunks", file);
     if (chunks == nullptr) {
@@ -180,7 +192,7 @@ TorchDistMetadata TorchDistMetadata::parse(std::span<const std::byte> bytes,
     } else {
       steps -= static_cast<int64_t>(chunks->items.size());
       PHX_CHECK(steps >= 0, file, ": tensors share their chunks");
-      is_new = result.tensors.emplace(name, read_tensor(name, entry, places, file)).second;
+      is_new = result.tensors.emplace(name, read_tensor(key.text, entry, places, file)).second;
     }
     PHX_CHECK(is_new, file, ": ", printable(name), " is there twice");
   }

@@ -29,6 +29,9 @@ struct TorchDistTensor {
   std::vector<TorchDistChunk> chunks;  // every element is in exactly one
 };
 
+// Keys of several optimizers in a chain ("chained_1.optimizer.distributed.dp_group_idx_0..") stand
+// under "optimizer." too here: "optimizer.chained_1.distributed.dp_group_idx_0..". State with the
+// model's shapes needs no such number: "optimizer.state.exp_avg..".
 struct TorchDistMetadata {
   std::map<std::string, TorchDistTensor> tensors;
   std::map<std::string, TorchDistPlace> objects;  // of bytes

@@ -140,7 +140,7 @@ std::map<std::string, StackedTensor> tensors_to_write(const std::map<std::string
   for (const auto& [name, info] : all)
     if (!name.starts_with(kOptimizer)) model.emplace(name, info);
   PHX_CHECK(!model.empty(), from, " has no weights");
-  auto tensors = stacked(model);
+  auto tensors = stacked(model, options.stack_layers);
   for (auto& [key, tensor] : tensors) {
     if (has_vocabulary_rows(key) && !tensor.info.shape.empty())
       tensor.info.shape[0] = std::max(tensor.info.shape[0], options.padded_vocab_size);
@@ -163,22 +163,45 @@ std::map<std::string, StackedTensor> tensors_to_write(const std::map<std::string
   return tensors;
 }
 
+// The norm before experts has another key with --transformer-impl local: the same tensors once
+// more.
+void add_norm_aliases(TorchDistMetadata& metadata) {
+  constexpr std::string_view kOwn = "pre_mlp_layernorm.", kFused = "mlp.linear_fc1.layer_norm_";
+  const auto written = metadata.tensors;
+  for (const auto& [key, tensor] : written) {
+    const size_t at = key.rfind(kOwn);
+    if (at == key.npos) continue;
+    std::string alias = key;
+    metadata.tensors[alias.replace(at, kOwn.size(), kFused)] = tensor;
+  }
+}
+
 // Modules of the layers have a place for the state of 8-bit numbers, which Megatron asks for
 // whether they use it or not.
 std::vector<std::string> extra_states(const std::map<std::string, StackedTensor>& tensors) {
-  std::set<std::pair<std::string, int64_t>> modules;  // and how many layers are stacked
+  std::set<std::pair<std::string, Dims>> modules;  // and how many layers and experts are stacked
   for (const auto& [key, tensor] : tensors) {
     if (!key.starts_with("decoder.")) continue;
     const std::string module = key.substr(0, key.rfind('.'));
-    const int64_t layers = tensor.parts[0].index.empty() ? 0 : tensor.info.shape[0];
-    modules.emplace(module, layers);
+    const auto begin = tensor.info.shape.begin();
+    const Dims stacks(begin, begin + static_cast<ptrdiff_t>(tensor.parts[0].index.size()));
+    modules.emplace(module, stacks);
     if (module.ends_with("linear_qkv"))
-      modules.emplace(module.substr(0, module.rfind('.')) + ".core_attention", layers);
+      modules.emplace(module.substr(0, module.rfind('.')) + ".core_attention", stacks);
   }
   std::vector<std::string> keys;
-  for (const auto& [module, layers] : modules) {
-    for (int64_t i = 0; i < std::max<int64_t>(layers, 1); ++i)
-      keys.push_back(str_cat(module, "._extra_state/shard_", i, "_", std::max<int64_t>(layers, 1)));
+  for (const auto& [module, stacks] : modules) {
+    const Dims sizes = stacks.empty() ? Dims{1} : stacks;
+    std::string of;  // "2.4"
+    for (const int64_t size : sizes) of += str_cat(of.empty() ? "" : ".", size);
+    for (int64_t i = 0; i < *num_elements(sizes); ++i) {
+      std::string place;
+      for (int64_t left = i, axis = std::ssize(sizes) - 1; axis >= 0; --axis) {
+        place = str_cat(left % sizes[size_t(axis)], place.empty() ? "" : ".", place);
+        left /= sizes[size_t(axis)];
+      }
+      keys.push_back(str_cat(module, "._extra_state/shard_", place, "_", of));
+    }
   }
   return keys;
 }
@@ -229,6 +252,7 @@ void write_torch_dist(const TensorSource& source, const Path& folder,
             metadata.tensors.at(key);
     }
   }
+  add_norm_aliases(metadata);
   write_file(folder / "common.pt", saved_object(common_state(options)));
   write_file(folder / ".metadata", pickled_metadata(metadata));
   write_file(folder / "metadata.json",

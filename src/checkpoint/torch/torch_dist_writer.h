@@ -21,6 +21,9 @@ struct TorchDistWriteOptions {
   // Also optimizer.exp_avg.*, optimizer.exp_avg_sq.* and optimizer.master.* of every tensor, all in
   // fp32, as state that Megatron can load under any layout (fully reshardable).
   bool optimizer = false;
+  // Whether layers that are all alike share their keys, along a first axis. Megatron looks for them
+  // one by one where --moe-layer-freq is a list or more than 1.
+  bool stack_layers = true;
   // A new .distcp begins when one has grown to this.
   int64_t file_bytes = int64_t{4} << 30;
 };

@@ -182,6 +182,10 @@ void TorchFolder::check_arguments() {
               found->get<int64_t>(), ", but there are files of ", here,
               ": the checkpoint is incomplete, or of a kind that is not read");
   };
+  const auto experts = args.find("num_experts");
+  PHX_CHECK(experts == args.end() || !experts->is_number_integer(), path_.native(),
+            " holds a model with experts, which is not read in this form\n"
+            "  hint: save it with --ckpt-format torch_dist");
   expect("tensor_model_parallel_size", static_cast<int64_t>(ranks_[0].size()));
   expect("expert_model_parallel_size", 1);
   expect("pipeline_model_parallel_size", static_cast<int64_t>(ranks_.size()));

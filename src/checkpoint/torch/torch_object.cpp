@@ -42,7 +42,17 @@ class ObjectPickler {
     if (value.size() == 1 && value.contains("$tensor")) return tensor(value["$tensor"]);
     if (value.size() == 1 && value.contains("$namespace"))
       return writer_.object("argparse", "Namespace", [&] { dict(value["$namespace"]); });
+    if (value.size() == 1 && value.contains("$numbered")) return numbered(value["$numbered"]);
     dict(value);
+  }
+
+  void numbered(const Json& values) {
+    writer_.dict([&] {
+      for (size_t i = 0; i < values.size(); ++i) {
+        writer_.integer(static_cast<int64_t>(i));
+        this->value(values[i]);
+      }
+    });
   }
 
   void dict(const Json& value) {

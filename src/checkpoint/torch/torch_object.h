@@ -6,9 +6,10 @@
 
 namespace phx {
 
-// Lists and dicts of numbers, texts and None. Two dicts mean something else, since JSON has no
+// Lists and dicts of numbers, texts and None. Three dicts mean something else, since JSON has no
 // words for it:
 //   {"$namespace": {..}}  argparse.Namespace with these attributes
+//   {"$numbered": [..]}   a dict with the keys 0, 1, ..
 //   {"$tensor": [1.5]}    an fp32 tensor of these numbers; {"$tensor": 1.5} has no axes
 std::string saved_object(const nlohmann::json& value);
 

@@ -84,7 +84,7 @@ TEST(MegatronBuffers, TakeTheirBucketSizeFromTheArguments) {
 
 std::vector<std::string> sorted(std::vector<std::string> names, NormModules norms) {
   std::ranges::sort(names);
-  sort_as_registered(names, norms);
+  sort_as_registered(names, {.norms = norms});
   return names;
 }
 
@@ -125,12 +125,35 @@ TEST(RegistrationOrder, HasNormsOfTheirOwnInFrontWhicheverNameTheyHave) {
                           "decoder.layers.0.mlp.linear_fc1.weight"));
 }
 
+// Experts by their numbers, not by the letters of their names.
+TEST(RegistrationOrder, HasExpertsBetweenTheRouterAndTheSharedExpert) {
+  const std::string layer = "decoder.layers.0.";
+  std::vector<std::string> names = {layer + "pre_mlp_layernorm.weight",
+                                    layer + "mlp.router.weight",
+                                    layer + "mlp.experts.linear_fc1.weight2",
+                                    layer + "mlp.experts.linear_fc2.weight2",
+                                    layer + "mlp.experts.linear_fc1.weight10",
+                                    layer + "mlp.experts.linear_fc2.weight10",
+                                    layer + "mlp.shared_experts.gate_weight",
+                                    layer + "mlp.shared_experts.linear_fc1.weight",
+                                    layer + "mlp.shared_experts.linear_fc2.weight"};
+  EXPECT_EQ(sorted(names, NormModules::separate), names);
+  const std::vector<std::string> sequential = names;
+  std::swap(names[3], names[4]);  // --moe-grouped-gemm: fc1 of all, then fc2
+  std::vector<std::string> grouped = sequential;
+  sort_as_registered(grouped, {.experts = ExpertModules::grouped});
+  EXPECT_EQ(grouped, names);
+}
+
 TEST(RegistrationOrder, RefusesNamesThatItDoesNotKnow) {
-  std::vector<std::string> names = {"decoder.layers.0.mlp.router.weight"};
-  EXPECT_THAT(error_of([&] { sort_as_registered(names, NormModules::fused); }),
-              HasSubstr("decoder.layers.0.mlp.router.weight is no parameter of a layer"));
+  std::vector<std::string> names = {"decoder.layers.0.mlp.router.bias"};
+  EXPECT_THAT(error_of([&] { sort_as_registered(names, {}); }),
+              HasSubstr("decoder.layers.0.mlp.router.bias is no parameter of a layer"));
+  names = {"decoder.layers.0.mlp.experts.linear_fc1.bias3"};
+  EXPECT_THAT(error_of([&] { sort_as_registered(names, {}); }),
+              HasSubstr("linear_fc1.bias3 is no parameter of an expert"));
   names = {"mtp.layers.0.enorm.weight"};
-  EXPECT_THAT(error_of([&] { sort_as_registered(names, NormModules::fused); }),
+  EXPECT_THAT(error_of([&] { sort_as_registered(names, {}); }),
               HasSubstr("mtp.layers.0.enorm.weight is no parameter of a GPT model"));
 }
 
