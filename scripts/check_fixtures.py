@@ -25,7 +25,7 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / "tests/data/oracle"
 TOLERANCE = 1e-12
 SWITCHES = """apply-layernorm-1p swiglu geglu openai-gelu disable-bias-linear add-qkv-bias
     group-query-attention use-rope-scaling untie-embeddings-and-output-weights post-layernorms
-    qk-layernorm moe-router-pre-softmax moe-shared-expert-gate""".split()
+    qk-layernorm qk-layernorm-all-heads moe-router-pre-softmax moe-shared-expert-gate""".split()
 VALUES = """num-layers:2 hidden-size:0 ffn-hidden-size:0 num-attention-heads:1 num-query-groups:0
     kv-channels:0 vocab-size:0 norm-epsilon:1e-5 rotary-base:10000 rope-scaling-factor:8
     rotary-base-local:0 embedding-scale:1 query-scale:0 attn-logit-softcapping:0
@@ -86,7 +86,10 @@ def attention(o, w, x, windowed):
     qkv = F.linear(x, w["linear_qkv.weight"], w.get("linear_qkv.bias"))
     qkv = qkv.view(b, s, g, n // g + 2, d)
     q, k, v = qkv[..., :-2, :].reshape(b, s, n, d), qkv[..., -2, :], qkv[..., -1, :]
-    if o.qk_layernorm:
+    if o.qk_layernorm and o.qk_layernorm_all_heads:
+        q = norm(o, q.flatten(2), w["q_layernorm.weight"]).view(b, s, n, d)
+        k = norm(o, k.flatten(2), w["k_layernorm.weight"]).view(b, s, g, d)
+    elif o.qk_layernorm:
         q, k = norm(o, q, w["q_layernorm.weight"]), norm(o, k, w["k_layernorm.weight"])
     if o.position_embedding_type == "rope":
         q, k = rotate(o, q, windowed), rotate(o, k, windowed)

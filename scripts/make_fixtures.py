@@ -164,6 +164,17 @@ def families():
             "--moe-shared-expert-intermediate-size 24 --moe-shared-expert-gate",
             train=True,
         ),
+        "olmoe": Family(
+            tf.OlmoeForCausalLM,
+            tf.OlmoeConfig(
+                **{**small, "intermediate_size": 16}, vocab_size=96, rms_norm_eps=1e-5,
+                tie_word_embeddings=False, num_experts=6, num_experts_per_tok=3,
+                rope_parameters=rope(10000.0),
+            ),
+            f"{llama} --rotary-base 10000 --qk-layernorm --qk-layernorm-all-heads "
+            "--num-experts 6 --moe-router-topk 3 --moe-router-pre-softmax",
+            train=True,
+        ),
     }
 
 

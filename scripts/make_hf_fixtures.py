@@ -98,6 +98,10 @@ def families():
         "qwen3_moe_old": (
             tf.Qwen3MoeConfig(**small, **experts, head_dim=8, rope_parameters=rope(1000000.0)),
             dict(old_keys=True, shard="16KB")),
+        "olmoe": (
+            tf.OlmoeConfig(**{**small, "intermediate_size": 12}, rms_norm_eps=1e-5, num_experts=6,
+                           num_experts_per_tok=3, norm_topk_prob=False,
+                           rope_parameters=rope(10000.0)), {}),
         "gemma1": (
             tf.GemmaConfig(**{**small, "num_key_value_heads": 1}, **gemma,
                            rope_parameters=rope(10000.0)), dict(old_keys=True)),

@@ -152,6 +152,14 @@ const std::vector<KeyRow> kQwen3Experts = {
     {"moe_intermediate_size", "moe_ffn_hidden_size", "768"},
 };
 
+// As Mixtral's.
+const std::vector<KeyRow> kOlmoeKeys = {
+    {"intermediate_size", "moe_ffn_hidden_size"},
+    {.hf = "num_experts", .ours = "num_experts", .absent = "64", .also = "num_local_experts"},
+    {"num_experts_per_tok", "moe_router_topk", "8"},
+    {"rms_norm_eps", "norm_epsilon", "1e-5"},
+};
+
 const std::vector<FixedRow> kRope = {{"position_embedding_type", "\"rope\""},
                                      {"normalization", "\"RMSNorm\""},
                                      {"hidden_dropout", "0.0"}};
@@ -160,12 +168,14 @@ const std::vector<FixedRow> kNoBias = {{"add_bias_linear", "false"}};
 const std::vector<FixedRow> kGeglu =
     kRope + kNoBias + std::vector<FixedRow>{{"geglu", "true"}, {"apply_layernorm_1p", "true"}};
 const std::vector<FixedRow> kQkNorm = {{"qk_layernorm", "true"}};
+const std::vector<FixedRow> kAllHeadsNorm = {{"qk_layernorm_all_heads", "true"}};
 const std::vector<FixedRow> kPostNorms = {{"post_layernorms", "true"}};
 
 const std::vector<OnlyRow> kSilu = {{"hidden_act", {"\"silu\""}, "\"silu\""}};
 const std::vector<OnlyRow> kPlainAttention = {{"attention_bias", {"false"}, "false"}};
 const std::vector<OnlyRow> kNoWindow = {{"use_sliding_window", {"false"}, "false"}};
 const std::vector<OnlyRow> kNoJitter = {{"router_jitter_noise", {"0.0"}, "0.0"}};
+const std::vector<OnlyRow> kNoClipping = {{"clip_qkv", {"null"}, "null"}};
 const std::vector<OnlyRow> kCausal = {{"use_bidirectional_attention", {"false", "null"}, "false"}};
 // The first releases of Gemma said "gelu" and meant its tanh form; the library reads it so.
 const std::vector<OnlyRow> kGemmaAct = {
@@ -274,6 +284,17 @@ const Family kQwen3Moe = llama_with("qwen3_moe", "Qwen3MoeForCausalLM", [](Famil
   family.experts = ExpertStyle::sparse_step;
 });
 
+const Family kOlmoe = llama_with("olmoe", "OlmoeForCausalLM", [](Family& family) {
+  family.layer_tensors = kLlamaLayer + kNormOfExperts + kQwenExperts;
+  family.stacked = kQwenStacked;
+  family.keys = kSizes + kUntied + kOlmoeKeys + kNormTopk;
+  family.only = kSilu + kPlainAttention + kNoClipping;
+  family.fixed = kSwiglu + kNoBias + kQkNorm + kAllHeadsNorm;
+  family.free_head_size = false;
+  family.experts = ExpertStyle::all_layers;
+  family.balance = 0.01;
+});
+
 void change_to_gemma(Family& family) {
   family.keys = kSizes + kTied;
   family.only = kGemmaAct + kPlainAttention + kCausal;
@@ -306,8 +327,8 @@ const Family kGemma3 = llama_with("gemma3_text", "Gemma3ForCausalLM", [](Family&
 
 // In the order in which an export without a family's name tries them: the plainest first.
 std::span<const Family> families() {
-  static const std::array list = {kLlama,    kMistral, kQwen2,  kQwen3,  kMixtral, kQwen3Moe,
-                                  kQwen2Moe, kGemma,   kGemma2, kGemma3, kGpt2};
+  static const std::array list = {kLlama,    kMistral, kQwen2, kQwen3,  kMixtral, kQwen3Moe,
+                                  kQwen2Moe, kOlmoe,   kGemma, kGemma2, kGemma3,  kGpt2};
   return list;
 }
 

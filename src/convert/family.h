@@ -100,6 +100,7 @@ struct Family {
   int64_t sliding_window = 4096;  // when config.json has none; 0: no window then
   int64_t window_period = 0;
   ExpertStyle experts = ExpertStyle::none;
+  double balance = 0.001;         // "router_aux_loss_coef" when config.json has none
   bool bias_keys = false;         // "attention_bias" and "mlp_bias", which have to agree (Llama)
   bool grouped_heads = true;      // has "num_key_value_heads"
   bool free_head_size = true;     // has "head_dim"

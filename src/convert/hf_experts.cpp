@@ -46,7 +46,7 @@ void take_experts(const Family& family, const Json& config, Json& ours, Problems
     problems.emplace_back("the number of experts is null: models of this family have experts");
     return;
   }
-  ours["moe_aux_loss_coeff"] = Json::array({config.value(kBalance, 0.001)});
+  ours["moe_aux_loss_coeff"] = Json::array({config.value(kBalance, family.balance)});
   if (family.experts != ExpertStyle::sparse_step) return;
   const std::vector<int64_t> list =
       layers_with_experts(config, ours["num_layers"].get<int64_t>(), problems);

@@ -6,6 +6,7 @@
 #include "phalanx/core/segment.h"
 #include "phalanx/ops/head_norm.h"
 #include "phalanx/ops/rope.h"
+#include "phalanx/ops/wide_norm.h"
 #include "phalanx/parallel/tensor/key_groups.h"
 
 namespace phx {
@@ -46,11 +47,44 @@ RowCut qkv_rows(const TransformerConfig& config, const TensorParallel& tp) {
   return rows;
 }
 
+namespace {
+
+// The channels of all query heads, one after the other: a rank has those of its own heads.
+RowCut query_channels(const TransformerConfig& config, const TensorParallel& tp) {
+  const HeadCut cut(config, tp);
+  return {.global_rows = config.num_attention_heads * cut.d,
+          .local_rows = cut.n * cut.d,
+          .pieces = {{cut.first_head * cut.d, 0, cut.n * cut.d}}};
+}
+
+// Of all key heads, as the rank has them before the sharers of a group put theirs together.
+RowCut key_channels(const TransformerConfig& config, const TensorParallel& tp) {
+  const HeadCut cut(config, tp);
+  const int64_t per_group = config.num_attention_heads / config.query_groups();
+  const int64_t slice = cut.d / cut.key_sharers;
+  const int64_t first = cut.first_head / per_group * cut.d + tp.rank() % cut.key_sharers * slice;
+  return {.global_rows = config.query_groups() * cut.d,
+          .local_rows = cut.g * slice,
+          .pieces = {{first, 0, cut.g * slice}}};  // slices: g is 1
+}
+
+}  // namespace
+
+AllHeadsNorm::AllHeadsNorm(const RowCut& channels, bool zero_centred)
+    : weight_({.global_shape = {channels.global_rows},
+               .local_shape = {channels.local_rows},
+               .pieces = pieces_of(channels.pieces, 1),
+               .init = Init::constant(zero_centred ? 0 : 1),
+               .axes = cut_over_tp()}) {
+  add_parameter("weight", weight_);
+}
+
 SelfAttention::SelfAttention(const LayerContext& layer)
     : config_(layer.config),
       layer_(layer.layer),
       heads_(config_, layer.ranks.tp),
       key_sharers_(layer.ranks.key_sharers),
+      tp_group_(layer.ranks.tp.group),
       dropout_site_("decoder.layers." + std::to_string(layer_) + ".self_attention."),
       linear_qkv_(norm_spec(config_, config_.hidden_size, axes_in_sequence(layer.ranks.tp)),
                   config_.hidden_size, qkv_rows(config_, layer.ranks.tp),
@@ -67,10 +101,18 @@ SelfAttention::SelfAttention(const LayerContext& layer)
   if (config_.qk_layernorm) {
     PHX_CHECK(config_.normalization == Normalization::RMSNorm,
               "--qk-layernorm normalises heads by RMSNorm; it needs --normalization RMSNorm");
-    q_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
-    k_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
-    add_child("q_layernorm", *q_norm_);
-    add_child("k_layernorm", *k_norm_);
+    if (config_.qk_layernorm_all_heads) {
+      const bool zero_centred = config_.apply_layernorm_1p;
+      all_q_norm_.emplace(query_channels(config_, layer.ranks.tp), zero_centred);
+      all_k_norm_.emplace(key_channels(config_, layer.ranks.tp), zero_centred);
+      add_child("q_layernorm", *all_q_norm_);
+      add_child("k_layernorm", *all_k_norm_);
+    } else {
+      q_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
+      k_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
+      add_child("q_layernorm", *q_norm_);
+      add_child("k_layernorm", *k_norm_);
+    }
   }
   add_child("linear_proj", linear_proj_);
 }
@@ -79,6 +121,7 @@ Tensor SelfAttention::add_to(const Tensor& residual, const Tensor& x,
                              const LayerCall& call) {  // [s/tp, b, h] both
   const ForwardContext& context = call.context;
   Tensor qkv = linear_qkv_.forward(x, call.policy.norms);  // [s, b, (n + 2g) d / tp]
+  if (all_q_norm_) qkv = all_heads_norm(qkv);
   if (heads_.key_sharers > 1)
     qkv = gather_key_group(qkv, heads_.n * heads_.d, heads_.d, *key_sharers_);
   if (q_norm_) {
@@ -103,6 +146,17 @@ Tensor SelfAttention::add_to(const Tensor& residual, const Tensor& x,
   }
   return linear_proj_.add_to(
       residual, o, {config_.hidden_dropout, dropout_site_ + "linear_proj.dropout"}, context);
+}
+
+// Before a key group is put together, so that every channel is on one rank and counts once.
+Tensor SelfAttention::all_heads_norm(const Tensor& qkv) {  // [s, b, (n + 2g) d / tp]
+  const WideParts parts{.q = heads_.n * heads_.d,
+                        .k = heads_.g * heads_.d / heads_.key_sharers,
+                        .all_q = config_.num_attention_heads * heads_.d,
+                        .all_k = config_.query_groups() * heads_.d};
+  return wide_norm(qkv, all_q_norm_->weight().acquire(), all_k_norm_->weight().acquire(), parts,
+                   {.eps = config_.norm_epsilon, .zero_centred = config_.apply_layernorm_1p},
+                   tp_group_);
 }
 
 AttentionOptions SelfAttention::options(const ForwardContext& context) const {

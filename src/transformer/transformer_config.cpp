@@ -332,6 +332,8 @@ std::vector<Rule> transformer_rules() {
       {"what concerns rotation needs --position-embedding-type rope or yarn", check_yarn},
       {"--padded-vocab-size is at least --vocab-size", check_vocabulary},
       {"--qk-layernorm needs --normalization RMSNorm", check_qk_norm},
+      requires_option("qk-layernorm-all-heads", "qk-layernorm",
+                      "it says over which channels q and k are normalised"),
       {"--window-size looks back only: its right number is 0 or -1", check_window},
       below("rope-scaling-low-freq-factor", "rope-scaling-high-freq-factor"),
       below("yarn-beta-slow", "yarn-beta-fast"),

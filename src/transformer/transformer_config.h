@@ -69,6 +69,7 @@ struct TransformerConfig {
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
   bool qk_layernorm = false;
+  bool qk_layernorm_all_heads = false;
   bool post_layernorms = false;
 
   // MLP.

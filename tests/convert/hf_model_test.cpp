@@ -69,6 +69,8 @@ TEST(HfModel, EverythingThatTheConfigSaysMovesTheLogits) {
       {"qwen2_moe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = false; }},
       {"qwen3_moe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = true; }},
       {"qwen3_moe_old", [](TransformerConfig& c) { c.moe.moe_router_topk = 2; }},
+      {"olmoe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = false; }},
+      {"olmoe", [](TransformerConfig& c) { c.norm_epsilon = 1e-2; }},
       {"gemma1", [](TransformerConfig& c) { c.embedding_scale.reset(); }},
       {"gemma2", [](TransformerConfig& c) { c.attn_logit_softcapping = 5; }},
       {"gemma2", [](TransformerConfig& c) { c.final_logit_softcapping.reset(); }},
