@@ -86,14 +86,16 @@ Json megatron_model_options(const Json& args, const std::string& where) {
     if (found != args.end() && !found->is_null()) options[ours] = *found;
   };
   const Json known = fields.json();
-  // Experts are refused above; of a dense model their options, which Megatron always writes, say
-  // nothing.
+  // Experts and latent attention are refused above; of other models their options, which Megatron
+  // always writes, say nothing.
   MoeConfig experts;
-  OptionSet expert_fields;
-  expert_fields.add("Model", experts);
-  const Json of_experts = expert_fields.json();
+  LatentConfig latent;
+  OptionSet idle_fields;
+  idle_fields.add("Experts", experts);
+  idle_fields.add("Latent attention", latent);
+  const Json idle = idle_fields.json();
   for (const auto& [key, unused] : known.items())
-    if (!of_experts.contains(key)) take(key, key);
+    if (!idle.contains(key)) take(key, key);
   for (const Renamed& renamed : kRenamed) take(renamed.ours, renamed.theirs);
   // The older form of the flag.
   if (args.value("use_rotary_position_embeddings", Json()) == true)

@@ -159,42 +159,50 @@ Tensor SelfAttention::all_heads_norm(const Tensor& qkv) {  // [s, b, (n + 2g) d 
                    tp_group_);
 }
 
-AttentionOptions SelfAttention::options(const ForwardContext& context) const {
-  const auto window = config_.layer_window(layer_);
-  PHX_CHECK(context.causal || !window, "a window of attention looks back only: layer ", layer_,
+AttentionOptions attention_options(const TransformerConfig& config, int64_t layer,
+                                   int64_t first_head, const ForwardContext& context) {
+  const auto window = config.layer_window(layer);
+  PHX_CHECK(context.causal || !window, "a window of attention looks back only: layer ", layer,
             " has one, but tokens are to see those behind them");
+  const std::string site =
+      "decoder.layers." + std::to_string(layer) + ".self_attention.core_attention.dropout";
   return {.causal = context.causal,
-          .scale = config_.softmax_scale(),
+          .scale = config.softmax_scale(),
           .window_left = window ? int(window->left) : -1,
-          .softcap = config_.attn_logit_softcapping.value_or(0.0),
-          .dropout = context.training ? config_.attention_dropout : 0.0,
+          .softcap = config.attn_logit_softcapping.value_or(0.0),
+          .dropout = context.training ? config.attention_dropout : 0.0,
           .random = {.seed = context.seed,
-                     .site = site_of(dropout_site_ + "core_attention.dropout"),
+                     .site = site_of(site),
                      .step = uint64_t(context.step),
                      .samples = context.samples,
-                     .first_head = heads_.first_head}};
+                     .first_head = first_head}};
+}
+
+CachedKeys add_to_cache(LayerCache& cache, int64_t before, const Tensor& kv, int64_t first) {
+  const int64_t s = kv.dim(0);
+  PHX_CHECK(before + s <= cache.keys.dim(0), "the cache holds ", cache.keys.dim(0), " tokens, not ",
+            before + s);
+  Tensor new_keys = cache.keys.rows(before, s), new_values = cache.values.rows(before, s);
+  copy_columns(kv, first, new_keys);
+  copy_columns(kv, first + cache.keys.dim(-1), new_values);
+  return {.keys = cache.keys.rows(0, before + s), .values = cache.values.rows(0, before + s)};
 }
 
 Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  // -> [s, b, n d]
-  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options(context),
-                   context.packed);
+  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
+                   attention_options(config_, layer_, heads_.first_head, context), context.packed);
 }
 
 Tensor SelfAttention::cached(const Tensor& qkv, const ForwardContext& context) {
   const int64_t n = heads_.n, g = heads_.g, d = heads_.d;
-  LayerCache& cache = context.cache->layers.at(size_t(layer_));
-  const int64_t before = context.cache->length, s = qkv.dim(0), b = qkv.dim(1);
-  PHX_CHECK(before + s <= cache.keys.dim(0), "the cache holds ", cache.keys.dim(0), " tokens, not ",
-            before + s);
-  Tensor new_keys = cache.keys.rows(before, s), new_values = cache.values.rows(before, s);
-  copy_columns(qkv, n * d, new_keys);
-  copy_columns(qkv, (n + g) * d, new_values);
-  const Tensor keys = cache.keys.rows(0, before + s), values = cache.values.rows(0, before + s);
+  const int64_t s = qkv.dim(0), b = qkv.dim(1);
+  const auto [keys, values] =
+      add_to_cache(context.cache->layers.at(size_t(layer_)), context.cache->length, qkv, n * d);
   Tensor o = empty({s, b, n * d}, qkv.dtype(), qkv.device());
   Tensor lse = empty({b, n, s}, acc_dtype(qkv.dtype()), qkv.device());
   kernels::attention(
       {.q = heads_of(qkv, d, 0, n), .k = heads_of(keys, d, 0, g), .v = heads_of(values, d, 0, g)},
-      options(context), heads_of(o, d, 0, n), lse);
+      attention_options(config_, layer_, heads_.first_head, context), heads_of(o, d, 0, n), lse);
   return o;
 }
 

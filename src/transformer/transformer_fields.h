@@ -99,6 +99,7 @@ void TransformerConfig::each(Field&& field) {
         "as in Megatron's fused kernel");
 
   moe.each(field);
+  latent.each(field);
 
   field("add-bias-linear", add_bias_linear, "linear layers without biases",
         OffSwitch{"disable-bias-linear"});

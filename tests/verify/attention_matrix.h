@@ -23,6 +23,34 @@ inline void all_heads_norm_1p_like(RunConfig& config) {
   config.model.add_bias_linear = true;
 }
 
+// DeepSeek-V3's latent attention, stretched by YaRN; head sizes that all differ.
+inline void latent_like(RunConfig& config) {
+  small_run(config);
+  rms_norm_without_biases(config);
+  config.model.swiglu = true;
+  config.model.qk_layernorm = true;
+  config.model.latent = {.multi_latent_attention = true,
+                         .q_lora_rank = 14,
+                         .kv_lora_rank = 12,
+                         .qk_head_dim = 6,
+                         .qk_pos_emb_head_dim = 4,
+                         .v_head_dim = 8,
+                         .rope_type = {}};
+  config.model.rotary_scaling_factor = 4;
+  config.model.yarn_original_max_position_embeddings = 4;
+  config.model.mscale_all_dim = 0.7;
+}
+
+// Without a latent vector of queries and without norms of latent vectors; LayerNorm and biases.
+inline void latent_lite_like(RunConfig& config) {
+  latent_like(config);
+  config.model.latent.q_lora_rank.reset();
+  config.model.qk_layernorm = false;
+  config.model.normalization = Normalization::LayerNorm;
+  config.model.add_bias_linear = true;
+  config.model.rotary_scaling_factor = 1;
+}
+
 inline std::vector<MatrixOption> attention_matrix_options() {
   using Ranks = ParallelConfig;
   const auto zero_bubble = [](Ranks& r) { r.pipeline_schedule = "zb-h1"; };
@@ -37,7 +65,8 @@ inline std::vector<MatrixOption> attention_matrix_options() {
   return {
       {"model",
        {model("norm over all heads", all_heads_norm_like),
-        model("norm over all heads, 1p", all_heads_norm_1p_like)}},
+        model("norm over all heads, 1p", all_heads_norm_1p_like), model("latent", latent_like),
+        model("latent, lite", latent_lite_like)}},
       {"dropout", {{"dropout", dropout(0.1)}, {"no dropout", dropout(0)}}},
       {"tensor",
        {tensor("TP1", 1), tensor("TP2", 2), tensor("TP2 SP", 2, true), tensor("TP4", 4),
@@ -54,7 +83,10 @@ inline std::vector<MatrixOption> attention_matrix_options() {
        {{"none", nothing},
         full_recompute("uniform 1", RecomputeMethod::uniform, 1),
         selective_recompute("core_attn", {"core_attn"}),
-        selective_recompute("layernorm", {"layernorm"})}},
+        selective_recompute("layernorm", {"layernorm"}),
+        selective_recompute("mla_up_proj", {"mla_up_proj"}),
+        selective_recompute("core_attn layernorm mla_up_proj",
+                            {"core_attn", "layernorm", "mla_up_proj"})}},
   };
 }
 
