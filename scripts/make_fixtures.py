@@ -201,6 +201,22 @@ def families():
             ),
             f"{llama} --rotary-base 10000 {latent_flags}",
         ),
+        "deepseek_v3": Family(
+            tf.DeepseekV3ForCausalLM,
+            tf.DeepseekV3Config(
+                **{**small, **latent}, q_lora_rank=20, first_k_dense_replace=1, vocab_size=96,
+                rms_norm_eps=1e-6, tie_word_embeddings=False, n_routed_experts=8,
+                num_experts_per_tok=4, n_group=4, topk_group=2, n_shared_experts=2,
+                moe_intermediate_size=12, routed_scaling_factor=2.5,
+                rope_parameters=rope(10000.0, **yarn),
+            ),
+            f"{llama} --rotary-base 10000 {latent_flags} --q-lora-rank 20 {yarn_flags} "
+            "--num-experts 8 --moe-router-topk 4 --moe-router-score-function sigmoid "
+            "--moe-router-num-groups 4 --moe-router-group-topk 2 --moe-layer-freq [0,1] "
+            "--moe-router-topk-scaling-factor 2.5 --moe-ffn-hidden-size 12 "
+            "--moe-shared-expert-intermediate-size 24",
+            train=True,
+        ),
     }
 
 

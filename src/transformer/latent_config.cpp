@@ -17,9 +17,18 @@ int64_t integer(const OptionSet& options, const char* name) {
 
 void check_needs_latents(const OptionSet& options, Problems& problems) {
   if (options.active("multi-latent-attention")) return;
-  for (const char* name : {"q-lora-rank", "kv-lora-rank", "qk-head-dim", "qk-pos-emb-head-dim",
-                           "v-head-dim", "rope-type"})
-    if (options.active(name))
+  // A checkpoint's options name every size, at its default in models of other kinds.
+  const LatentConfig usual;
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"q-lora-rank", 0},
+      {"kv-lora-rank", usual.kv_lora_rank},
+      {"qk-head-dim", usual.qk_head_dim},
+      {"qk-pos-emb-head-dim", usual.qk_pos_emb_head_dim},
+      {"v-head-dim", usual.v_head_dim},
+      {"rope-type", 1},
+  };
+  for (const auto& [name, value] : sizes)
+    if (options.active(name) && integer(options, name) != value)
       problems.push_back(
           problem(name, shown(options, name) + " has no effect without --multi-latent-attention",
                   str_cat("add --multi-latent-attention, or leave --", name, " out")));

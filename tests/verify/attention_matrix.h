@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "verify/parity_matrix.h"
+#include "verify/expert_matrix.h"
 
 namespace phx::testing {
 
@@ -51,6 +51,24 @@ inline void latent_lite_like(RunConfig& config) {
   config.model.rotary_scaling_factor = 1;
 }
 
+// DeepSeek-V3 with its experts, the first layer without them.
+inline void deepseek_like(RunConfig& config) {
+  latent_like(config);
+  MoeConfig& moe = config.model.moe;
+  moe.num_experts = 8;
+  moe.moe_ffn_hidden_size = 12;
+  moe.moe_layer_freq = FrequencyPattern::of({0, 1, 1, 1});
+  moe.moe_router_topk = 4;
+  moe.moe_router_score_function = RouterScoreFunction::sigmoid;
+  moe.moe_router_num_groups = 4;
+  moe.moe_router_group_topk = 2;
+  moe.moe_router_topk_scaling_factor = 2.5;
+  moe.moe_router_load_balancing_type = {"seq_aux_loss"};
+  moe.moe_aux_loss_coeff = {0.1};
+  moe.moe_shared_expert_intermediate_size = 12;
+  config.model.init_method_std = 0.3;  // routers that tell experts apart
+}
+
 inline std::vector<MatrixOption> attention_matrix_options() {
   using Ranks = ParallelConfig;
   const auto zero_bubble = [](Ranks& r) { r.pipeline_schedule = "zb-h1"; };
@@ -66,8 +84,9 @@ inline std::vector<MatrixOption> attention_matrix_options() {
       {"model",
        {model("norm over all heads", all_heads_norm_like),
         model("norm over all heads, 1p", all_heads_norm_1p_like), model("latent", latent_like),
-        model("latent, lite", latent_lite_like)}},
+        model("latent, lite", latent_lite_like), model("DeepSeek-V3", deepseek_like)}},
       {"dropout", {{"dropout", dropout(0.1)}, {"no dropout", dropout(0)}}},
+      {"experts", {experts("EP1", 1), experts("EP2", 2), experts("EP2 ETP1", 2, 1)}},
       {"tensor",
        {tensor("TP1", 1), tensor("TP2", 2), tensor("TP2 SP", 2, true), tensor("TP4", 4),
         tensor("TP4 SP", 4, true)}},
