@@ -95,7 +95,8 @@ void drop_idle_experts(TransformerConfig& model) {
 
 void drop_idle_latents(TransformerConfig& model) {
   if (!model.latent.any()) model.latent = LatentConfig{};
-  model.latent.rope_type.reset();  // positions say it
+  if (model.latent.any()) model.kv_channels.reset();  // it has head sizes of its own
+  model.latent.rope_type.reset();                     // positions say it
 }
 
 // One way of saying what can be said in several, and defaults for what changes nothing.

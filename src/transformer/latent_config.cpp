@@ -36,9 +36,9 @@ void check_needs_latents(const OptionSet& options, Problems& problems) {
 
 void check_excluded(const OptionSet& options, Problems& problems) {
   if (!options.active("multi-latent-attention")) return;
+  // --kv-channels stands in Megatron's own scripts of such models and says nothing there either.
   const std::pair<const char*, const char*> others[] = {
       {"group-query-attention", "every query head has a key head of its own"},
-      {"kv-channels", "--qk-head-dim, --qk-pos-emb-head-dim and --v-head-dim are its head sizes"},
       {"add-qkv-bias", "its projections have no biases"},
       {"rotary-interleaved", "its rotated channels always come in pairs side by side"},
       {"qk-layernorm-all-heads", "--qk-layernorm normalises its latent vectors"},
