@@ -25,13 +25,16 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / "tests/data/oracle"
 TOLERANCE = 1e-12
 SWITCHES = """apply-layernorm-1p swiglu geglu openai-gelu disable-bias-linear add-qkv-bias
     group-query-attention use-rope-scaling untie-embeddings-and-output-weights post-layernorms
-    qk-layernorm moe-router-pre-softmax moe-shared-expert-gate""".split()
+    qk-layernorm qk-layernorm-all-heads multi-latent-attention moe-router-pre-softmax moe-shared-expert-gate""".split()
 VALUES = """num-layers:2 hidden-size:0 ffn-hidden-size:0 num-attention-heads:1 num-query-groups:0
     kv-channels:0 vocab-size:0 norm-epsilon:1e-5 rotary-base:10000 rope-scaling-factor:8
     rotary-base-local:0 embedding-scale:1 query-scale:0 attn-logit-softcapping:0
     final-logit-softcapping:0 num-experts:0 moe-router-topk:2 moe-ffn-hidden-size:0
-    moe-shared-expert-intermediate-size:0""".split()
-WORDS = """normalization position-embedding-type window-size window-attn-skip-freq
+    moe-shared-expert-intermediate-size:0 q-lora-rank:0 kv-lora-rank:0 qk-head-dim:0
+    qk-pos-emb-head-dim:0 v-head-dim:0 rotary-scaling-factor:1
+    yarn-original-max-position-embeddings:0 mscale-all-dim:0e0 mscale:1e0 moe-router-num-groups:0
+    moe-router-group-topk:0 moe-router-topk-scaling-factor:1""".split()
+WORDS = """moe-router-score-function normalization position-embedding-type window-size window-attn-skip-freq
     moe-layer-freq""".split()
 
 
@@ -75,6 +78,52 @@ def rotate(o, x, windowed):  # [b, s, n, d]
     return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
 
 
+def magnitude(factor, mscale):
+    return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
+
+
+def rotate_pairs(o, x):  # [b, s, n, d]: channels (2i, 2i + 1), stretched by YaRN
+    s, d = x.shape[1], x.shape[3]
+    f, original = o.rotary_scaling_factor, o.yarn_original_max_position_embeddings
+    freqs = [o.rotary_base ** (-2 * i / d) for i in range(d // 2)]
+    if f != 1:
+        pair = lambda turns: d * math.log(original / (2 * math.pi * turns)) / (
+            2 * math.log(o.rotary_base))
+        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), d - 1)
+        for i, freq in enumerate(freqs):
+            stretched = min(1.0, max(0.0, (i - low) / (high - low if high > low else 1e-3)))
+            freqs[i] = freq * (stretched / f + 1 - stretched)
+    angle = torch.outer(torch.arange(s).double(), torch.tensor(freqs))[:, None]  # [s, 1, d/2]
+    size = magnitude(f, o.mscale) / magnitude(f, o.mscale_all_dim)
+    cos, sin, a, b = size * angle.cos(), size * angle.sin(), x[..., 0::2], x[..., 1::2]
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(3)
+
+
+def latent_attention(o, w, x):
+    n, dn, dr, dv = o.num_attention_heads, o.qk_head_dim, o.qk_pos_emb_head_dim, o.v_head_dim
+    b, s, _ = x.shape
+
+    def up(name, latent):
+        if o.qk_layernorm:
+            latent = norm(o, latent, w[f"{name}.layer_norm_weight"])
+        return F.linear(latent, w[f"{name}.weight"])
+
+    if o.q_lora_rank:
+        q = up("linear_q_up_proj", F.linear(x, w["linear_q_down_proj.weight"]))
+    else:
+        q = F.linear(x, w["linear_q_proj.weight"])
+    q = q.view(b, s, n, dn + dr)
+    latent, shared = F.linear(x, w["linear_kv_down_proj.weight"]).split([o.kv_lora_rank, dr], -1)
+    k, v = up("linear_kv_up_proj", latent).view(b, s, n, dn + dv).split([dn, dv], -1)
+    q = torch.cat([q[..., :dn], rotate_pairs(o, q[..., dn:])], -1)
+    k = torch.cat([k, rotate_pairs(o, shared[:, :, None]).expand(b, s, n, dr)], -1)
+    scale = magnitude(o.rotary_scaling_factor, o.mscale_all_dim) ** 2 / math.sqrt(dn + dr)
+    scores = torch.einsum("bqnd,bknd->bnqk", q, k) * scale
+    hidden = torch.arange(s)[:, None] < torch.arange(s)[None]
+    out = torch.einsum("bnqk,bknd->bqnd", scores.masked_fill(hidden, -math.inf).softmax(-1), v)
+    return F.linear(out.flatten(2), w["linear_proj.weight"])
+
+
 def cap(x, limit):
     return limit * torch.tanh(x / limit) if limit else x
 
@@ -86,7 +135,10 @@ def attention(o, w, x, windowed):
     qkv = F.linear(x, w["linear_qkv.weight"], w.get("linear_qkv.bias"))
     qkv = qkv.view(b, s, g, n // g + 2, d)
     q, k, v = qkv[..., :-2, :].reshape(b, s, n, d), qkv[..., -2, :], qkv[..., -1, :]
-    if o.qk_layernorm:
+    if o.qk_layernorm and o.qk_layernorm_all_heads:
+        q = norm(o, q.flatten(2), w["q_layernorm.weight"]).view(b, s, n, d)
+        k = norm(o, k.flatten(2), w["k_layernorm.weight"]).view(b, s, g, d)
+    elif o.qk_layernorm:
         q, k = norm(o, q, w["q_layernorm.weight"]), norm(o, k, w["k_layernorm.weight"])
     if o.position_embedding_type == "rope":
         q, k = rotate(o, q, windowed), rotate(o, k, windowed)
@@ -120,8 +172,21 @@ def experts(o, w, x):
     rows = []
     for token in x.flatten(0, 1):  # [h]
         logits = w["router.weight"] @ token  # [e]
-        chosen = logits.topk(o.moe_router_topk).indices
-        weights = logits.softmax(0)[chosen] if o.moe_router_pre_softmax else logits[chosen].softmax(0)
+        scores = logits.sigmoid() if o.moe_router_score_function == "sigmoid" else logits
+        if o.moe_router_num_groups:
+            groups = scores.view(o.moe_router_num_groups, -1)
+            best = groups.topk(o.moe_router_topk // o.moe_router_group_topk).values.sum(-1)
+            allowed = torch.zeros_like(groups, dtype=torch.bool)
+            allowed[best.topk(o.moe_router_group_topk).indices] = True
+            scores = scores.masked_fill(~allowed.flatten(), -math.inf)
+        chosen = scores.topk(o.moe_router_topk).indices
+        if o.moe_router_score_function == "sigmoid":
+            weights = scores[chosen] / scores[chosen].sum()
+        elif o.moe_router_pre_softmax:
+            weights = logits.softmax(0)[chosen]
+        else:
+            weights = logits[chosen].softmax(0)
+        weights = weights * o.moe_router_topk_scaling_factor
         row = sum(weight * mlp(o, {"linear_fc1.weight": fc1[e], "linear_fc2.weight": fc2[e]}, token)
                   for weight, e in zip(weights, chosen))
         if o.moe_shared_expert_intermediate_size:
@@ -144,7 +209,10 @@ def forward(o, w, tokens):
         a, m = layer("self_attention."), layer("mlp.")
         pre = lambda p, name: norm(o, x, p[f"{name}.layer_norm_weight"],
                                    p.get(f"{name}.layer_norm_bias"))
-        y = attention(o, a, pre(a, "linear_qkv"), bool(o.window_size and pattern[i]))
+        if o.multi_latent_attention:
+            y = latent_attention(o, a, norm(o, x, layer("input_layernorm.")["weight"]))
+        else:
+            y = attention(o, a, pre(a, "linear_qkv"), bool(o.window_size and pattern[i]))
         x = x + (norm(o, y, a["linear_proj.post_layernorm.weight"]) if o.post_layernorms else y)
         if sparse[i]:
             y = experts(o, m, norm(o, x, layer("pre_mlp_layernorm.")["weight"]))
@@ -219,8 +287,15 @@ def check_model(name, file):
     if o.window_attn_skip_freq:
         changes["window_attn_skip_freq"] = None
     if o.num_experts:
-        changes["moe_router_topk"] = o.moe_router_topk - 1
-        changes["moe_router_pre_softmax"] = not o.moe_router_pre_softmax
+        if not o.moe_router_num_groups:
+            changes["moe_router_topk"] = o.moe_router_topk - 1
+        if o.moe_router_score_function != "sigmoid":
+            changes["moe_router_pre_softmax"] = not o.moe_router_pre_softmax
+    if o.moe_router_num_groups:
+        changes["moe_router_num_groups"] = 0
+        changes["moe_router_topk_scaling_factor"] = 1.0
+    if o.rotary_scaling_factor != 1:
+        changes |= dict(rotary_scaling_factor=1.0, mscale=0.5, mscale_all_dim=0.0)
     if o.position_embedding_type == "rope":
         changes["rotary_base"] = 2 * o.rotary_base
     for key, value in changes.items():

@@ -58,6 +58,14 @@ def families():
         f"--position-embedding-type rope --embedding-scale {32**0.5!r}"
     )
     window = dict(sliding_window=8)  # a token sees itself and the 7 before it
+    latent = dict(num_key_value_heads=4, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
+                  v_head_dim=10)
+    latent_flags = ("--multi-latent-attention --qk-layernorm --kv-lora-rank 16 --qk-head-dim 8 "
+                    "--qk-pos-emb-head-dim 4 --v-head-dim 10")
+    yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32,
+                beta_slow=1, mscale=1.0, mscale_all_dim=0.7)
+    yarn_flags = ("--rotary-scaling-factor 4 --yarn-original-max-position-embeddings 16 "
+                  "--mscale 1.0 --mscale-all-dim 0.7")
     return {
         "gpt2": Family(
             tf.GPT2LMHeadModel,
@@ -164,18 +172,63 @@ def families():
             "--moe-shared-expert-intermediate-size 24 --moe-shared-expert-gate",
             train=True,
         ),
+        "olmoe": Family(
+            tf.OlmoeForCausalLM,
+            tf.OlmoeConfig(
+                **{**small, "intermediate_size": 16}, vocab_size=96, rms_norm_eps=1e-5,
+                tie_word_embeddings=False, num_experts=6, num_experts_per_tok=3,
+                rope_parameters=rope(10000.0),
+            ),
+            f"{llama} --rotary-base 10000 --qk-layernorm --qk-layernorm-all-heads "
+            "--num-experts 6 --moe-router-topk 3 --moe-router-pre-softmax",
+            train=True,
+        ),
+        "mla": Family(  # DeepSeek-V3 without experts
+            tf.DeepseekV3ForCausalLM,
+            tf.DeepseekV3Config(
+                **{**small, **latent}, q_lora_rank=20, first_k_dense_replace=2, vocab_size=96,
+                rms_norm_eps=1e-6, tie_word_embeddings=False,
+                rope_parameters=rope(10000.0, **yarn),
+            ),
+            f"{llama} --rotary-base 10000 {latent_flags} --q-lora-rank 20 {yarn_flags}",
+            train=True,
+        ),
+        "mla_lite": Family(  # DeepSeek-V2-Lite without experts: no latent vector of queries
+            tf.DeepseekV2ForCausalLM,
+            tf.DeepseekV2Config(
+                **{**small, **latent}, q_lora_rank=None, first_k_dense_replace=2, vocab_size=96,
+                rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters=rope(10000.0),
+            ),
+            f"{llama} --rotary-base 10000 {latent_flags}",
+        ),
+        "deepseek_v3": Family(
+            tf.DeepseekV3ForCausalLM,
+            tf.DeepseekV3Config(
+                **{**small, **latent}, q_lora_rank=20, first_k_dense_replace=1, vocab_size=96,
+                rms_norm_eps=1e-6, tie_word_embeddings=False, n_routed_experts=8,
+                num_experts_per_tok=4, n_group=4, topk_group=2, n_shared_experts=2,
+                moe_intermediate_size=12, routed_scaling_factor=2.5,
+                rope_parameters=rope(10000.0, **yarn),
+            ),
+            f"{llama} --rotary-base 10000 {latent_flags} --q-lora-rank 20 {yarn_flags} "
+            "--num-experts 8 --moe-router-topk 4 --moe-router-score-function sigmoid "
+            "--moe-router-num-groups 4 --moe-router-group-topk 2 --moe-layer-freq [0,1] "
+            "--moe-router-topk-scaling-factor 2.5 --moe-ffn-hidden-size 12 "
+            "--moe-shared-expert-intermediate-size 24",
+            train=True,
+        ),
     }
 
 
 def common_flags(c):
     """The flags that every family's config has under some name. No vocabulary padding."""
-    gpt2 = isinstance(c, tf.GPT2Config)
+    gpt2, latent = isinstance(c, tf.GPT2Config), hasattr(c, "kv_lora_rank")
     heads = c.num_attention_heads
     groups = heads if gpt2 else c.num_key_value_heads
     flags = [
         f"--num-layers {c.num_hidden_layers} --hidden-size {c.hidden_size}",
         f"--ffn-hidden-size {c.n_inner if gpt2 else c.intermediate_size}",
-        f"--num-attention-heads {heads} --kv-channels {head_dim(c)}",
+        f"--num-attention-heads {heads}" + ("" if latent else f" --kv-channels {head_dim(c)}"),
         f"--seq-length {SEQ} --max-position-embeddings {c.max_position_embeddings}",
         f"--norm-epsilon {c.layer_norm_epsilon if gpt2 else c.rms_norm_eps:g}",
         f"--vocab-size {c.vocab_size} --make-vocab-size-divisible-by 1",
@@ -327,11 +380,12 @@ def llama_to_ours(c, hf):
         layer = {n.split(".", 3)[3]: t for n, t in hf.items() if n.startswith(f"model.layers.{i}.")}
         to = f"decoder.layers.{i}."
         for kind in ("weight", "bias"):
-            if f"self_attn.q_proj.{kind}" in layer:
+            if f"self_attn.k_proj.{kind}" in layer:
                 q, k, v = (layer.pop(f"self_attn.{x}_proj.{kind}") for x in "qkv")
                 packed = pack_qkv(q, k, v, c.num_key_value_heads)
                 ours[f"{to}self_attention.linear_qkv.{kind}"] = packed
-        for theirs, mlp in (("mlp.", "mlp."), ("mlp.shared_expert.", "mlp.shared_experts.")):
+        for theirs, mlp in (("mlp.", "mlp."), ("mlp.shared_expert.", "mlp.shared_experts."),
+                            ("mlp.shared_experts.", "mlp.shared_experts.")):
             if f"{theirs}gate_proj.weight" in layer:
                 gate, up = (layer.pop(f"{theirs}{x}_proj.weight") for x in ("gate", "up"))
                 ours[f"{to}{mlp}linear_fc1.weight"] = torch.cat([gate, up])
@@ -345,7 +399,17 @@ def llama_to_ours(c, hf):
             "mlp.gate.weight": "mlp.router.weight",
             "mlp.shared_expert.down_proj.weight": "mlp.shared_experts.linear_fc2.weight",
             "mlp.shared_expert_gate.weight": "mlp.shared_experts.gate_weight",
+            "mlp.shared_experts.down_proj.weight": "mlp.shared_experts.linear_fc2.weight",
+            "self_attn.q_a_proj.weight": "self_attention.linear_q_down_proj.weight",
+            "self_attn.q_a_layernorm.weight": "self_attention.linear_q_up_proj.layer_norm_weight",
+            "self_attn.q_b_proj.weight": "self_attention.linear_q_up_proj.weight",
+            "self_attn.q_proj.weight": "self_attention.linear_q_proj.weight",
+            "self_attn.kv_a_proj_with_mqa.weight": "self_attention.linear_kv_down_proj.weight",
+            "self_attn.kv_a_layernorm.weight": "self_attention.linear_kv_up_proj.layer_norm_weight",
+            "self_attn.kv_b_proj.weight": "self_attention.linear_kv_up_proj.weight",
         }
+        if hasattr(c, "kv_lora_rank"):  # the norm is not part of a projection
+            names["input_layernorm.weight"] = "input_layernorm.weight"
         if "mlp.experts.gate_up_proj" in layer:  # [e, 2f, h] and [e, h, f]; ours are matrices
             names["post_attention_layernorm.weight"] = "pre_mlp_layernorm.weight"
             for theirs, fc in (("gate_up_proj", "linear_fc1"), ("down_proj", "linear_fc2")):

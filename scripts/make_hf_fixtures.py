@@ -18,7 +18,7 @@ import shutil
 
 import torch
 import transformers as tf
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import fixture_file
 
@@ -42,6 +42,14 @@ def families():
     llama3 = dict(rope_type="llama3", rope_theta=10000.0, low_freq_factor=1.0,
                   high_freq_factor=4.0, **stretched)
     gemma = dict(head_dim=8, rms_norm_eps=1e-6)
+    latent = dict(num_key_value_heads=4, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                  v_head_dim=8)
+    deepseek_v3 = dict(q_lora_rank=12, first_k_dense_replace=1, n_routed_experts=8,
+                       num_experts_per_tok=4, n_group=4, topk_group=2, n_shared_experts=1,
+                       moe_intermediate_size=12, routed_scaling_factor=2.5,
+                       num_nextn_predict_layers=0)
+    yarn = dict(rope_type="yarn", beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=0.7,
+                **stretched)
     experts = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12)
     return {
         "gpt2": (
@@ -98,6 +106,23 @@ def families():
         "qwen3_moe_old": (
             tf.Qwen3MoeConfig(**small, **experts, head_dim=8, rope_parameters=rope(1000000.0)),
             dict(old_keys=True, shard="16KB")),
+        "olmoe": (
+            tf.OlmoeConfig(**{**small, "intermediate_size": 12}, rms_norm_eps=1e-5, num_experts=6,
+                           num_experts_per_tok=3, norm_topk_prob=False,
+                           rope_parameters=rope(10000.0)), {}),
+        "deepseek_v2": (
+            tf.DeepseekV2Config(**{**small, **latent}, q_lora_rank=None, first_k_dense_replace=1,
+                                n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=2,
+                                moe_intermediate_size=12, routed_scaling_factor=1.5,
+                                rope_parameters=rope(10000.0)), {}),
+        "deepseek_v3": (
+            tf.DeepseekV3Config(**{**small, **latent}, **deepseek_v3,
+                                rope_parameters=rope(10000.0, **yarn)),
+            dict(old_keys=True)),
+        "deepseek_v3_fp8": (  # as released, with smaller blocks
+            tf.DeepseekV3Config(**{**small, **latent}, **deepseek_v3,
+                                rope_parameters=rope(10000.0, **yarn)),
+            dict(old_keys=True, fp8_block=8)),
         "gemma1": (
             tf.GemmaConfig(**{**small, "num_key_value_heads": 1}, **gemma,
                            rope_parameters=rope(10000.0)), dict(old_keys=True)),
@@ -163,8 +188,39 @@ def pickle_weights(folder):
     (folder / "model.safetensors").unlink()
 
 
+def quantize(folder, block):
+    """Matrices of linear layers in FP8 with a factor a block, as DeepSeek-V3 was released.
+
+    Returns what they mean: the values in bf16, under their names.
+    """
+    path = folder / "model.safetensors"
+    stored, meant = {}, {}
+    for name, w in load_file(path).items():
+        meant[name] = stored[name] = w
+        if "_proj" not in name or w.dim() != 2:
+            continue
+        rows, cols = (-(-n // block) for n in w.shape)
+        padded = torch.zeros(rows * block, cols * block)
+        padded[: w.shape[0], : w.shape[1]] = w
+        blocks = padded.view(rows, block, cols, block)
+        factors = blocks.abs().amax(dim=(1, 3)).clamp_min(1e-12) / 448.0
+        small = (blocks / factors[:, None, :, None]).to(torch.float8_e4m3fn)
+        wide = (small.float() * factors[:, None, :, None]).view(padded.shape)
+        cut = lambda t: t[: w.shape[0], : w.shape[1]].contiguous()
+        stored[name] = cut(small.view(padded.shape))
+        stored[f"{name}_scale_inv"] = factors
+        meant[name] = cut(wide).to(torch.bfloat16)
+    save_file(stored, path, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
+                                     "activation_scheme": "dynamic",
+                                     "weight_block_size": [block, block]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return meant
+
+
 def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float32, pickled=False,
-         length=LENGTH, gain=1.0, stacked=False):
+         length=LENGTH, gain=1.0, stacked=False, fp8_block=0):
     folder = out / name
     shutil.rmtree(folder, ignore_errors=True)
     model = tf.AutoModelForCausalLM.from_config(config)
@@ -173,10 +229,20 @@ def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float
     model.to(dtype).save_pretrained(folder, max_shard_size=shard, **more)
     if pickled:
         pickle_weights(folder)
+    meant = quantize(folder, fp8_block) if fp8_block else None
     if old_keys:
         rewrite_in_old_keys(folder / "config.json")
     tokens = torch.randint(config.vocab_size, (1, length),
                            generator=torch.Generator().manual_seed(seed + 1))
+    if meant:  # the library reads FP8 on GPUs only: it gets what the numbers mean
+        quantized = folder
+        folder = out / f"{name}_meant"
+        shutil.copytree(quantized, folder, dirs_exist_ok=True)
+        save_file(meant, folder / "model.safetensors", metadata={"format": "pt"})
+        plain_config = json.loads((folder / "config.json").read_text())
+        del plain_config["quantization_config"]
+        (folder / "config.json").write_text(json.dumps(plain_config))
+        model = load(folder)
     with torch.no_grad():
         logits = load(folder)(input_ids=tokens, use_cache=False).logits
         plain = tf.AutoModelForCausalLM.from_config(
@@ -186,6 +252,9 @@ def make(name, config, out, seed, old_keys=False, shard="1GB", dtype=torch.float
     far = float((logits - before).abs().max())
     # Stacked experts are used where they lie in the file, and sums depend on the alignment.
     assert far <= (1e-5 if stacked else 0), f"{name}: the saved folder is another model, by {far:g}"
+    if meant:
+        shutil.rmtree(folder)
+        folder = quantized
     fixture_file.write(folder / "logits.safetensors", {"tokens": tokens, "logits": logits},
                        {"made_with": f"torch {torch.__version__}, transformers {tf.__version__}"})
     size = sum(file.stat().st_size for file in folder.iterdir())

@@ -65,6 +65,27 @@ const std::vector<TensorRow> kMixtralExperts = {
     {"mlp.experts.linear_fc2.weight", "block_sparse_moe.experts.*.w2.weight", experts},
 };
 
+const std::vector<TensorRow> kLatentLayer = {
+    {"input_layernorm.weight", "input_layernorm.weight"},
+    {"self_attention.linear_q_down_proj.weight", "self_attn.q_a_proj.weight"},
+    {"self_attention.linear_q_up_proj.layer_norm_weight", "self_attn.q_a_layernorm.weight"},
+    {"self_attention.linear_q_up_proj.weight", "self_attn.q_b_proj.weight"},
+    {"self_attention.linear_q_proj.weight", "self_attn.q_proj.weight"},
+    {"self_attention.linear_kv_down_proj.weight", "self_attn.kv_a_proj_with_mqa.weight"},
+    {"self_attention.linear_kv_up_proj.layer_norm_weight", "self_attn.kv_a_layernorm.weight"},
+    {"self_attention.linear_kv_up_proj.weight", "self_attn.kv_b_proj.weight"},
+    {"self_attention.linear_proj.weight", "self_attn.o_proj.weight"},
+    {"mlp.linear_fc1.weight", "mlp.{gate,up}_proj.weight", gate_up},
+    {"mlp.linear_fc2.weight", "mlp.down_proj.weight"},
+};
+const std::vector<TensorRow> kDeepSeekSharedExpert = {
+    {"mlp.shared_experts.linear_fc1.weight", "mlp.shared_experts.{gate,up}_proj.weight", gate_up},
+    {"mlp.shared_experts.linear_fc2.weight", "mlp.shared_experts.down_proj.weight"},
+};
+const std::vector<TensorRow> kExpertBias = {
+    {"mlp.router.expert_bias", "mlp.gate.e_score_correction_bias"},
+};
+
 const std::vector<StackedRow> kQwenStacked = {
     {"mlp.experts.gate_up_proj", "mlp.experts.*.{gate,up}_proj.weight"},
     {"mlp.experts.down_proj", "mlp.experts.*.down_proj.weight"},
@@ -152,6 +173,30 @@ const std::vector<KeyRow> kQwen3Experts = {
     {"moe_intermediate_size", "moe_ffn_hidden_size", "768"},
 };
 
+// As Mixtral's.
+const std::vector<KeyRow> kOlmoeKeys = {
+    {"intermediate_size", "moe_ffn_hidden_size"},
+    {.hf = "num_experts", .ours = "num_experts", .absent = "64", .also = "num_local_experts"},
+    {"num_experts_per_tok", "moe_router_topk", "8"},
+    {"rms_norm_eps", "norm_epsilon", "1e-5"},
+};
+
+const std::vector<KeyRow> kLatentKeys = {
+    {"q_lora_rank", "q_lora_rank", "1536"},     {"kv_lora_rank", "kv_lora_rank", "512"},
+    {"qk_nope_head_dim", "qk_head_dim", "128"}, {"qk_rope_head_dim", "qk_pos_emb_head_dim", "64"},
+    {"v_head_dim", "v_head_dim", "128"},
+};
+const std::vector<KeyRow> kDeepSeekV2Experts = {
+    {.hf = "n_routed_experts", .ours = "num_experts", .absent = "64", .also = "num_experts"},
+    {"num_experts_per_tok", "moe_router_topk"},
+    {"moe_intermediate_size", "moe_ffn_hidden_size", "1407"},
+};
+const std::vector<KeyRow> kDeepSeekV3Experts = {
+    {.hf = "n_routed_experts", .ours = "num_experts", .absent = "256", .also = "num_local_experts"},
+    {"num_experts_per_tok", "moe_router_topk", "8"},
+    {"moe_intermediate_size", "moe_ffn_hidden_size", "2048"},
+};
+
 const std::vector<FixedRow> kRope = {{"position_embedding_type", "\"rope\""},
                                      {"normalization", "\"RMSNorm\""},
                                      {"hidden_dropout", "0.0"}};
@@ -160,12 +205,26 @@ const std::vector<FixedRow> kNoBias = {{"add_bias_linear", "false"}};
 const std::vector<FixedRow> kGeglu =
     kRope + kNoBias + std::vector<FixedRow>{{"geglu", "true"}, {"apply_layernorm_1p", "true"}};
 const std::vector<FixedRow> kQkNorm = {{"qk_layernorm", "true"}};
+const std::vector<FixedRow> kAllHeadsNorm = {{"qk_layernorm_all_heads", "true"}};
 const std::vector<FixedRow> kPostNorms = {{"post_layernorms", "true"}};
+
+const std::vector<FixedRow> kLatent = {{"multi_latent_attention", "true"}};
 
 const std::vector<OnlyRow> kSilu = {{"hidden_act", {"\"silu\""}, "\"silu\""}};
 const std::vector<OnlyRow> kPlainAttention = {{"attention_bias", {"false"}, "false"}};
 const std::vector<OnlyRow> kNoWindow = {{"use_sliding_window", {"false"}, "false"}};
 const std::vector<OnlyRow> kNoJitter = {{"router_jitter_noise", {"0.0"}, "0.0"}};
+const std::vector<OnlyRow> kNoClipping = {{"clip_qkv", {"null"}, "null"}};
+// The norms of latent vectors have this epsilon, whatever the others have.
+const std::vector<OnlyRow> kLatentNorms = {{"rms_norm_eps", {"1e-6"}, "1e-6"},
+                                           {"moe_layer_freq", {"1"}, "1"}};
+const std::vector<OnlyRow> kDeepSeekV2Router = {{"scoring_func", {"\"softmax\""}, "\"softmax\""},
+                                                {"norm_topk_prob", {"false"}, "false"},
+                                                {"mlp_bias", {"false"}, "false"}};
+const std::vector<OnlyRow> kDeepSeekV3Router = {{"scoring_func", {"\"sigmoid\""}, "\"sigmoid\""},
+                                                {"topk_method", {"\"noaux_tc\""}, "\"noaux_tc\""},
+                                                {"norm_topk_prob", {"true"}, "true"},
+                                                {"rope_interleave", {"true"}, "true"}};
 const std::vector<OnlyRow> kCausal = {{"use_bidirectional_attention", {"false", "null"}, "false"}};
 // The first releases of Gemma said "gelu" and meant its tanh form; the library reads it so.
 const std::vector<OnlyRow> kGemmaAct = {
@@ -274,6 +333,42 @@ const Family kQwen3Moe = llama_with("qwen3_moe", "Qwen3MoeForCausalLM", [](Famil
   family.experts = ExpertStyle::sparse_step;
 });
 
+const Family kOlmoe = llama_with("olmoe", "OlmoeForCausalLM", [](Family& family) {
+  family.layer_tensors = kLlamaLayer + kNormOfExperts + kQwenExperts;
+  family.stacked = kQwenStacked;
+  family.keys = kSizes + kUntied + kOlmoeKeys + kNormTopk;
+  family.only = kSilu + kPlainAttention + kNoClipping;
+  family.fixed = kSwiglu + kNoBias + kQkNorm + kAllHeadsNorm;
+  family.free_head_size = false;
+  family.experts = ExpertStyle::all_layers;
+  family.balance = 0.01;
+});
+
+void change_to_deepseek(Family& family) {
+  family.layer_tensors =
+      kLatentLayer + kOneNorm + kNormOfExperts + kQwenExperts + kDeepSeekSharedExpert;
+  family.stacked = kQwenStacked;
+  family.fixed = kSwiglu + kNoBias + kQkNorm + kLatent;
+  family.free_head_size = false;
+  family.experts = ExpertStyle::after_dense;
+  family.latent = true;
+}
+
+const Family kDeepSeekV2 = llama_with("deepseek_v2", "DeepseekV2ForCausalLM", [](Family& family) {
+  change_to_deepseek(family);
+  family.keys = kSizes + kUntied + kLatentKeys + kDeepSeekV2Experts;
+  family.only = kSilu + kPlainAttention + kLatentNorms + kDeepSeekV2Router;
+  family.fixed.push_back({"moe_router_pre_softmax", "true"});
+});
+
+const Family kDeepSeekV3 = llama_with("deepseek_v3", "DeepseekV3ForCausalLM", [](Family& family) {
+  change_to_deepseek(family);
+  family.layer_tensors = family.layer_tensors + kExpertBias;
+  family.keys = kSizes + kUntied + kLatentKeys + kDeepSeekV3Experts;
+  family.only = kSilu + kPlainAttention + kLatentNorms + kDeepSeekV3Router;
+  family.fixed.push_back({"moe_router_score_function", "\"sigmoid\""});
+});
+
 void change_to_gemma(Family& family) {
   family.keys = kSizes + kTied;
   family.only = kGemmaAct + kPlainAttention + kCausal;
@@ -306,8 +401,9 @@ const Family kGemma3 = llama_with("gemma3_text", "Gemma3ForCausalLM", [](Family&
 
 // In the order in which an export without a family's name tries them: the plainest first.
 std::span<const Family> families() {
-  static const std::array list = {kLlama,    kMistral, kQwen2,  kQwen3,  kMixtral, kQwen3Moe,
-                                  kQwen2Moe, kGemma,   kGemma2, kGemma3, kGpt2};
+  static const std::array list = {kLlama,    kMistral,  kQwen2,  kQwen3,      kMixtral,
+                                  kQwen3Moe, kQwen2Moe, kOlmoe,  kDeepSeekV2, kDeepSeekV3,
+                                  kGemma,    kGemma2,   kGemma3, kGpt2};
   return list;
 }
 

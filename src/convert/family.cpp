@@ -14,12 +14,7 @@ struct Lacking {
   const char *architecture, *model_type, *what;
 };
 constexpr std::array kLacking = {
-    Lacking{
-        "OlmoeForCausalLM", "olmoe",
-        "norms of q and k over the channels of all heads (--qk-layernorm normalises each head)"},
     Lacking{"GptOssForCausalLM", "gpt_oss", "attention sinks and experts with biases"},
-    Lacking{"DeepseekV2ForCausalLM", "deepseek_v2", "latent attention (MLA)"},
-    Lacking{"DeepseekV3ForCausalLM", "deepseek_v3", "latent attention (MLA)"},
     Lacking{"Gemma3ForConditionalGeneration", "gemma3",
             "images; of Gemma 3 only the text models (Gemma3ForCausalLM) are read"},
 };

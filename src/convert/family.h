@@ -78,6 +78,8 @@ enum class ExpertStyle : uint8_t {
   all_layers,
   // The layers at multiples of "decoder_sparse_step" (counted from 1), without "mlp_only_layers".
   sparse_step,
+  // All but the first "first_k_dense_replace" (DeepSeek), in groups.
+  after_dense,
 };
 
 struct Family {
@@ -100,6 +102,9 @@ struct Family {
   int64_t sliding_window = 4096;  // when config.json has none; 0: no window then
   int64_t window_period = 0;
   ExpertStyle experts = ExpertStyle::none;
+  double balance = 0.001;  // "router_aux_loss_coef" when config.json has none
+  // DeepSeek: latent attention; layers past the last are for multi-token prediction and left out.
+  bool latent = false;
   bool bias_keys = false;         // "attention_bias" and "mlp_bias", which have to agree (Llama)
   bool grouped_heads = true;      // has "num_key_value_heads"
   bool free_head_size = true;     // has "head_dim"

@@ -27,8 +27,8 @@ bool all_are(const std::vector<int64_t>& list, int64_t value) {
 void drop_idle_rotation(TransformerConfig& model) {
   const TransformerConfig defaults;
   const PositionEmbedding type = model.position_embedding_type;
-  const bool yarn = type == PositionEmbedding::yarn,
-             rotates = yarn || type == PositionEmbedding::rope;
+  const bool yarn = model.uses_yarn(), rotates = yarn || type == PositionEmbedding::rope;
+  if (yarn) model.position_embedding_type = PositionEmbedding::yarn;
   if (!rotates) {
     model.rotary_base = defaults.rotary_base;
     model.rotary_base_local.reset();
@@ -96,6 +96,12 @@ void drop_idle_experts(TransformerConfig& model) {
   moe.moe_per_layer_logging = false;
 }
 
+void drop_idle_latents(TransformerConfig& model) {
+  if (!model.latent.any()) model.latent = LatentConfig{};
+  if (model.latent.any()) model.kv_channels.reset();  // it has head sizes of its own
+  model.latent.rope_type.reset();                     // positions say it
+}
+
 // One way of saying what can be said in several, and defaults for what changes nothing.
 TransformerConfig canonical(TransformerConfig model) {
   const TransformerConfig defaults;
@@ -125,6 +131,7 @@ TransformerConfig canonical(TransformerConfig model) {
   }
   drop_idle_rotation(model);
   drop_idle_experts(model);
+  drop_idle_latents(model);
   model.openai_gelu = model.activation() == MlpActivation::gelu_tanh;
   model.bias_gelu_fusion = true;
   return model;

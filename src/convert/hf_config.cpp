@@ -66,6 +66,8 @@ std::set<std::string> keys_read(const Family& family) {
   if (family.grouped_heads) keys.insert("num_key_value_heads");
   if (family.bias_keys) keys.insert({"attention_bias", "mlp_bias"});
   keys.insert("head_dim");
+  keys.insert("quantization_config");
+  if (family.latent) keys.insert("qk_head_dim");
   for (const char* key : position_keys()) keys.insert(key);
   for (const char* key : expert_keys(family)) keys.insert(key);
   return keys;
@@ -133,7 +135,9 @@ void take_heads(const Family& family, const Json& config, Json& ours,
     ours["group_query_attention"] = groups != 0 && groups != heads;
     ours["num_query_groups"] = groups != 0 ? groups : heads;
   }
-  if (const int64_t size = integer("head_dim"); size != 0) ours["kv_channels"] = size;
+  // Of latent attention it is the part with positions, which has a key of its own.
+  if (const int64_t size = integer("head_dim"); size != 0 && !family.latent)
+    ours["kv_channels"] = size;
   if (family.scaled_embedding && ours.value("hidden_size", Json()).is_number())
     ours["embedding_scale"] = std::sqrt(ours["hidden_size"].get<double>());
   if (!family.bias_keys) return;
@@ -143,6 +147,22 @@ void take_heads(const Family& family, const Json& config, Json& ours,
   if (attention != mlp)
     problems.push_back(str_cat("\"attention_bias\" is ", attention, " and \"mlp_bias\" ", mlp,
                                ": biases are on all linear layers here, or on none"));
+}
+
+// FP8 with a factor for each block, as DeepSeek-V3 was released.
+std::optional<Fp8Blocks> take_quantization(const Json& config, std::vector<std::string>& problems) {
+  const Json quantized = config.value("quantization_config", Json());
+  if (quantized.is_null()) return std::nullopt;
+  const Json blocks = quantized.value("weight_block_size", Json());
+  const bool known = quantized.value("quant_method", "") == "fp8" &&
+                     quantized.value("fmt", "e4m3") == "e4m3" && blocks.is_array() &&
+                     blocks.size() == 2 && blocks[0].is_number_integer() &&
+                     blocks[1].is_number_integer() && blocks[0] > 0 && blocks[1] > 0;
+  if (known) return Fp8Blocks{.rows = blocks[0].get<int64_t>(), .cols = blocks[1].get<int64_t>()};
+  problems.push_back(
+      "\"quantization_config\": quantized weights are not read, but for FP8 (e4m3) with a "
+      "\"weight_block_size\"");
+  return std::nullopt;
 }
 
 // The options' own checks: ranges, whole numbers, choices.
@@ -165,11 +185,9 @@ HfConfig config_from_hf(const Json& config, const std::string& where) {
   result.family = &family_of(config, where);
   const Family& family = *result.family;
   std::vector<std::string> problems;
-  if (const auto quantized = config.find("quantization_config");
-      quantized != config.end() && !quantized->is_null())
-    problems.push_back("\"quantization_config\": quantized weights are not read");
   Json ours;
   try {
+    result.fp8 = take_quantization(config, problems);
     take_keys(family, config, ours, problems);
     take_heads(family, config, ours, problems);
     TransformerConfig sizes;  // positions are counted by numbers that have been checked
@@ -204,6 +222,7 @@ Json config_to_hf(const Family& family, const TransformerConfig& model, const st
   const Json ours = fields_of(resolved).json();
   Json config = base.is_object() ? base : Json::object();
   config.erase("dtype");
+  config.erase("quantization_config");  // weights are written in full
   config["architectures"] = {family.architecture};
   config["model_type"] = family.name;
   config["torch_dtype"] = dtype;

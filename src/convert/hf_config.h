@@ -4,9 +4,11 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "phalanx/convert/dequantized_source.h"
 #include "phalanx/convert/family.h"
 #include "phalanx/convert/function_differences.h"
 #include "phalanx/transformer/transformer_config.h"
@@ -16,6 +18,7 @@ namespace phx {
 struct HfConfig {
   const Family* family = nullptr;
   TransformerConfig model;
+  std::optional<Fp8Blocks> fp8;     // matrices are FP8 with a factor for each block
   std::vector<std::string> unread;  // keys that nothing here knows
 };
 

@@ -6,6 +6,7 @@
 #include "phalanx/checkpoint/compare.h"
 #include "phalanx/convert/rearranged_source.h"
 #include "phalanx/convert/renamed_source.h"
+#include "phalanx/convert/router_biases.h"
 #include "phalanx/convert/unstacked_source.h"
 
 namespace phx {
@@ -29,10 +30,25 @@ std::shared_ptr<const TensorSource> with_prefix(std::shared_ptr<const TensorSour
   });
 }
 
+// Without layers past the model's last: those are for multi-token prediction.
+std::shared_ptr<const TensorSource> without_extra_layers(std::shared_ptr<const TensorSource> source,
+                                                         const HfConfig& config) {
+  const std::string begin = config.family->layers;
+  return std::make_shared<RenamedSource>(
+      std::move(source), [&](const std::string& name) -> std::optional<std::string> {
+        if (!name.starts_with(begin)) return name;
+        const bool extra = std::atoll(name.c_str() + begin.size()) >= config.model.num_layers;
+        return extra ? std::nullopt : std::optional(name);
+      });
+}
+
 }  // namespace
 
 HfModel::HfModel(const Path& path) : folder(path), config(read_hf_config(path)) {
   files_ = with_prefix(open_hf_tensors(folder), config.family->prefix);
+  if (config.fp8) files_ = std::make_shared<DequantizedSource>(files_, *config.fp8);
+  if (config.family->latent)
+    files_ = without_router_biases(without_extra_layers(files_, config), *config.family);
   if (!config.family->stacked.empty())
     files_ = std::make_shared<UnstackedSource>(files_, *config.family);
   tensors = RearrangedSource::hf_as_megatron(
@@ -73,12 +89,9 @@ const Family& export_hf(const Path& folder, std::shared_ptr<const TensorSource> 
   const Family& family = what.family != nullptr ? *what.family : family_for(what.model);
   const std::vector<TensorPair> pairs = tensor_pairs(family, what.model);
   const std::string where = ours->description();
-  const std::unique_ptr<RearrangedSource> theirs =
-      RearrangedSource::megatron_as_hf(std::move(ours), pairs, where);
-
-  std::vector<std::string> order;
-  for (const TensorPair& pair : pairs)
-    for (const TensorPair::Theirs& tensor : pair.hf) order.push_back(tensor.name);
+  const std::shared_ptr<const TensorSource> theirs = with_router_biases(
+      RearrangedSource::megatron_as_hf(std::move(ours), pairs, where), family, what.model);
+  const std::vector<std::string> order = hf_order(pairs, *theirs);
   const DType dtype = what.dtype.value_or(theirs->tensors().at(order.at(0)).dtype);
   nlohmann::json base;
   HfWriteOptions options{.max_shard_bytes = what.max_shard_bytes,

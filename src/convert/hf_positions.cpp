@@ -162,7 +162,7 @@ bool take_windows(const Family& family, const Json& config, Json& ours, Problems
 // -----------------------------------------------------------------------------------------
 
 Json scaling_of(const TransformerConfig& model) {
-  if (model.position_embedding_type == PositionEmbedding::yarn) {
+  if (model.uses_yarn()) {
     Json rope = {
         {"rope_type", "yarn"},
         {"factor", model.rotary_scaling_factor},

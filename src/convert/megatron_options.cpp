@@ -114,7 +114,14 @@ Json megatron_model_options(const Json& args, const std::string& where) {
     if (found != args.end() && !found->is_null()) options[ours] = *found;
   };
   const Json known = fields.json();
-  for (const auto& [key, unused] : known.items()) take(key, key);
+  // Latent attention is refused above; of other models its options, which Megatron always writes, say
+  // nothing.
+  LatentConfig latent;
+  OptionSet idle_fields;
+  idle_fields.add("Latent attention", latent);
+  const Json idle = idle_fields.json();
+  for (const auto& [key, unused] : known.items())
+    if (!idle.contains(key)) take(key, key);
   take_experts(args, options);
   for (const Renamed& renamed : kRenamed) take(renamed.ours, renamed.theirs);
   // The older form of the flag.

@@ -21,13 +21,13 @@ struct HeadView {
   }
 };
 
-// Heads [first, first + n) of x [s, b, total * d], whose last dimension is `total` heads of d.
-inline HeadView heads_of(const Tensor& x, int64_t d, int64_t first, int64_t n) {
-  PHX_CHECK(x.rank() == 3 && x.dim(2) % d == 0 && (first + n) * d <= x.dim(2), "heads [", first,
-            ", ", first + n, ") of size ", d, " are not inside of ", x.shape(),
-            ", which should be [s, b, heads * d]");
+// n heads of d channels each, side by side in the last dimension of x [s, b, any] from `channel`
+// on.
+inline HeadView heads_from(const Tensor& x, int64_t channel, int64_t d, int64_t n) {
+  PHX_CHECK(x.rank() == 3 && channel >= 0 && channel + n * d <= x.dim(2), n, " heads of size ", d,
+            " from channel ", channel, " on are not inside of ", x.shape());
   return {.base = x.detach(),
-          .offset = first * d,
+          .offset = channel,
           .s = x.dim(0),
           .b = x.dim(1),
           .n = n,
@@ -35,6 +35,14 @@ inline HeadView heads_of(const Tensor& x, int64_t d, int64_t first, int64_t n) {
           .stride_s = x.dim(1) * x.dim(2),
           .stride_b = x.dim(2),
           .stride_n = d};
+}
+
+// Heads [first, first + n) of x [s, b, total * d], whose last dimension is `total` heads of d.
+inline HeadView heads_of(const Tensor& x, int64_t d, int64_t first, int64_t n) {
+  PHX_CHECK(x.rank() == 3 && x.dim(2) % d == 0 && (first + n) * d <= x.dim(2), "heads [", first,
+            ", ", first + n, ") of size ", d, " are not inside of ", x.shape(),
+            ", which should be [s, b, heads * d]");
+  return heads_from(x, first * d, d, n);
 }
 
 }  // namespace phx

@@ -67,4 +67,34 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHea
                        });
 }
 
+Tensor attention(const Tensor& q, const Tensor& kv, const QkvHeads& heads,
+                 const AttentionOptions& options, const PackedSequences& packed) {
+  const int64_t n = heads.n, g = heads.g, d = heads.d, dv = heads.value_channels();
+  PHX_CHECK(q.rank() == 3 && q.dim(2) == n * d, "attention: with ", n, " heads of ", d,
+            " channels q should be [sq, b, ", n * d, "], but it is ", q.shape());
+  PHX_CHECK(kv.rank() == 3 && kv.dim(1) == q.dim(1) && kv.dim(2) == g * (d + dv),
+            "attention: with ", g, " heads of ", d, " and ", dv,
+            " channels keys and values should be [sk, ", q.dim(1), ", ", g * (d + dv),
+            "], but they are ", kv.shape());
+  const AttentionInputs in{.q = heads_of(q, d, 0, n),
+                           .k = heads_from(kv, 0, d, g),
+                           .v = heads_from(kv, g * d, dv, g),
+                           .cu_seqlens = packed.cu_seqlens,
+                           .max_seqlen = packed.max_seqlen};
+  Tensor o = empty({q.dim(0), q.dim(1), n * dv}, q.dtype(), q.device());
+  Tensor lse = empty({q.dim(1), n, q.dim(0)}, acc_dtype(q.dtype()), q.device());
+  kernels::attention(in, options, heads_of(o, dv, 0, n), lse);
+
+  return with_backward(
+      o, {q, kv}, [in, heads, options, o = o.detach(), lse](const Tensor& d_o, GradOut& grad) {
+        const int64_t n = heads.n, g = heads.g, d = heads.d, dv = heads.value_channels();
+        const Tensor& dkv = grad.out(1);
+        kernels::attention_backward(in, options, heads_of(o, dv, 0, n), lse,
+                                    heads_of(d_o, dv, 0, n),
+                                    {.dq = heads_of(grad.out(0), d, 0, n),
+                                     .dk = heads_from(dkv, 0, d, g),
+                                     .dv = heads_from(dkv, g * d, dv, g)});
+      });
+}
+
 }  // namespace phx

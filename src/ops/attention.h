@@ -35,4 +35,9 @@ Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOption
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHeads& heads,
                  const AttentionOptions& options = {}, const PackedSequences& packed = {});
 
+// Keys and values in one tensor, all keys, then all values, whose gradient is one tensor, too.
+// q [sq, b, n * d], kv [sk, b, g * (d + dv)] -> [sq, b, n * dv]
+Tensor attention(const Tensor& q, const Tensor& kv, const QkvHeads& heads,
+                 const AttentionOptions& options = {}, const PackedSequences& packed = {});
+
 }  // namespace phx

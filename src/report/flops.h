@@ -4,8 +4,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace phx {
+
+// Latent attention: widths of the latent vectors (q_rank 0: none for queries) and the channels of a
+// head.
+struct LatentFlops {
+  int64_t q_rank = 0, kv_rank = 0;
+  int64_t plain = 0, turned = 0;  // of queries and keys, without and with positions
+  int64_t value = 0;
+};
 
 // A decoder of the GPT family; the defaults are of a dense model.
 struct FlopsShape {
@@ -23,6 +32,7 @@ struct FlopsShape {
   int64_t shared_expert_ffn_hidden = 0;
   int64_t experts_per_token = 0;
   int64_t num_mtp_layers = 0;
+  std::optional<LatentFlops> latent = {};  // instead of groups and head size
 };
 
 // `tokens` of a global batch, and the sum over its sequences of length squared. A double holds the

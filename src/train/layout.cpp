@@ -94,7 +94,7 @@ class Checker {
       check_cut("--ffn-hidden-size", "--ffn-hidden-size", model_.ffn_size());
     if (model_.padded_vocab_size && know({"padded-vocab-size"}))
       check_cut("--padded-vocab-size", "--padded-vocab-size", *model_.padded_vocab_size);
-    if (heads && know({"num-query-groups"})) check_query_groups();
+    if (heads && !model_.latent.any() && know({"num-query-groups"})) check_query_groups();
   }
 
   void check_query_groups() {

@@ -37,6 +37,7 @@ RecomputePolicy recompute_policy(const TrainConfig& config) {
   policy.core_attention = has("core_attn") || config.recompute_core_attention();
   for (const char* part : {"mlp", "moe"})
     if (has(part)) policy.parts.push_back(part);
+  policy.up_projections = has("mla_up_proj");
   policy.expert_activation = has("moe_act");
   policy.shared_expert = has("shared_experts");
   policy.norms = has("layernorm");
@@ -53,6 +54,12 @@ FlopsShape flops_shape(const TransformerConfig& config) {
                    .head_size = config.head_dim(),
                    .padded_vocab = config.padded_vocab(),
                    .swiglu = config.swiglu};
+  if (config.latent.any())
+    shape.latent = {.q_rank = config.latent.q_lora_rank.value_or(0),
+                    .kv_rank = config.latent.kv_lora_rank,
+                    .plain = config.latent.qk_head_dim,
+                    .turned = config.latent.qk_pos_emb_head_dim,
+                    .value = config.latent.v_head_dim};
   if (!config.moe.any()) return shape;
   for (int64_t layer = 0; layer < config.num_layers; ++layer)
     if (config.moe.has_experts(layer)) ++shape.num_moe_layers;

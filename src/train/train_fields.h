@@ -64,10 +64,10 @@ void TrainConfig::each(Field&& field) {
   field("recompute-modules", recompute_modules,
         "modules to recompute: in all layers (selective), or in the layers that are not recomputed "
         "as a whole (full with block; none if unset)",
-        OneOf{{"core_attn", "layernorm", "mlp", "activation", "moe", "moe_act", "shared_experts"}},
+        OneOf{{"core_attn", "layernorm", "mlp", "activation", "moe", "moe_act", "shared_experts",
+               "mla_up_proj"}},
         DefaultIs{"core_attn"},
-        Refuses{{{"mla_up_proj", other_model},
-                 {"gdn_norm_out", other_model},
+        Refuses{{{"gdn_norm_out", other_model},
                  {"gdp_in_proj", other_model},
                  {"gdp_qkv", other_model},
                  {"mhc", other_model}}});

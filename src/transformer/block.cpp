@@ -4,6 +4,7 @@
 
 #include "phalanx/core/layer_offload.h"
 #include "phalanx/core/segment.h"
+#include "phalanx/transformer/latent_attention.h"
 #include "phalanx/transformer/mlp.h"
 #include "phalanx/transformer/moe.h"
 #include "phalanx/transformer/self_attention.h"
@@ -12,7 +13,11 @@ namespace phx {
 
 std::vector<NamedPart> decoder_layer(const LayerContext& layer) {
   std::vector<NamedPart> parts;
-  parts.push_back({"self_attention", std::make_unique<SelfAttention>(layer)});
+  if (layer.config.latent.any())
+    parts.push_back(
+        {.name = "self_attention", .part = std::make_unique<LatentAttention>(layer), .path = ""});
+  else
+    parts.push_back({"self_attention", std::make_unique<SelfAttention>(layer)});
   if (layer.config.moe.has_experts(layer.layer))
     parts.push_back({.name = "moe", .part = std::make_unique<MoeLayer>(layer), .path = ""});
   else

@@ -11,7 +11,8 @@
 
 namespace phx {
 
-// Keys (rotated) and values of the tokens so far, one layer: [length, b, g * d] each.
+// Keys (rotated) and values of the tokens so far, one layer: [length, b, g * d] and [length, b, g *
+// dv].
 struct LayerCache {
   Tensor keys, values;
 };

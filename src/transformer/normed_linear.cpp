@@ -28,18 +28,21 @@ RandomSite random_site(const std::string& name, const ForwardContext& context,
           .first_position = context.first_position + skipped};
 }
 
-NormedLinear::NormedLinear(const NormSpec& norm, int64_t in, const RowCut& out,
+NormedLinear::NormedLinear(const std::optional<NormSpec>& norm, int64_t in, const RowCut& out,
                            const LinearOptions& options, const TensorParallel& tp)
-    : ColumnLinear(in, out, options, tp), norm_(norm) {
-  add_parameter("layer_norm_weight", norm_.weight());
-  if (norm_.bias() != nullptr) add_parameter("layer_norm_bias", *norm_.bias());
+    : ColumnLinear(in, out, options, tp) {
+  if (!norm) return;
+  norm_.emplace(*norm);
+  add_parameter("layer_norm_weight", norm_->weight());
+  if (norm_->bias() != nullptr) add_parameter("layer_norm_bias", *norm_->bias());
 }
 
 Tensor NormedLinear::forward(const Tensor& x, bool remake_norm) {
-  if (!remake_norm) return ColumnLinear::forward(norm_.forward(x));
-  return ColumnLinear::forward(norm_.forward(x), [this, x = x.detach()] {
+  if (!norm_) return ColumnLinear::forward(x);
+  if (!remake_norm) return ColumnLinear::forward(norm_->forward(x));
+  return ColumnLinear::forward(norm_->forward(x), [this, x = x.detach()] {
     GradMode off(x.runtime(), false);
-    return norm_.forward(x);
+    return norm_->forward(x);
   });
 }
 

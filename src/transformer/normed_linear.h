@@ -22,13 +22,14 @@ kernels::RandomSite random_site(const std::string& name, const ForwardContext& c
 
 class NormedLinear : public ColumnLinear {
  public:
-  NormedLinear(const NormSpec& norm, int64_t in, const RowCut& out, const LinearOptions& options,
-               const TensorParallel& tp);
+  // `norm`: none: the linear alone.
+  NormedLinear(const std::optional<NormSpec>& norm, int64_t in, const RowCut& out,
+               const LinearOptions& options, const TensorParallel& tp);
   // [s/tp, b, in] -> [s, b, out/tp]. `remake_norm`: its output is not kept but made again.
   Tensor forward(const Tensor& x, bool remake_norm);
 
  private:
-  Norm norm_;
+  std::optional<Norm> norm_;
 };
 
 // The linear at the end of a branch, whose output joins the residual stream.

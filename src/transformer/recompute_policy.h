@@ -16,6 +16,7 @@ struct RecomputePolicy {
   // Of every other layer: whole parts by name ("mlp"), and what parts know to leave out.
   std::vector<std::string> parts = {};
   bool core_attention = false;
+  bool up_projections = false;     // latent attention, from its latent vectors on
   bool norms = false;              // the input of QKV and fc1, from what was normalised
   bool activation = false;         // the input of fc2, from fc1's output
   bool expert_activation = false;  // the same of experts

@@ -8,7 +8,7 @@ namespace phx {
 namespace {
 
 RopeConfig rope_config(const TransformerConfig& config, int64_t layer) {
-  RopeConfig rope{.head_dim = config.head_dim(),
+  RopeConfig rope{.head_dim = config.rotary_head_dim(),
                   .base = config.layer_rotary_base(layer),
                   .percent = config.rotary_percent};
   if (!config.layer_stretches_rope(layer)) return rope;
@@ -19,7 +19,7 @@ RopeConfig rope_config(const TransformerConfig& config, int64_t layer) {
                    .high = config.rope_scaling_high_freq_factor,
                    .original_length = config.rope_scaling_original_max_position_embeddings};
   }
-  if (config.position_embedding_type == PositionEmbedding::yarn) {
+  if (config.uses_yarn()) {
     rope.yarn = {.factor = config.rotary_scaling_factor,
                  .original_length = config.yarn_original_max_position_embeddings.value_or(
                      config.max_position_embeddings),
@@ -39,7 +39,9 @@ RopeConfig rope_config(const TransformerConfig& config, int64_t layer) {
 RopeTables::RopeTables(const TransformerConfig& config, int64_t heads, int64_t length, DType dtype,
                        Device device)
     : heads_{.first = 0, .n = heads, .d = config.head_dim()},
-      pairs_(config.rotary_interleaved ? RopePairs::interleaved : RopePairs::halves) {
+      // Latent attention's files have pairs side by side, in Megatron as in Hugging Face.
+      pairs_(config.rotary_interleaved || config.latent.any() ? RopePairs::interleaved
+                                                              : RopePairs::halves) {
   std::map<std::pair<double, bool>, Tensor> made;  // layers differ in base and stretching at most
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     if (!config.layer_uses_rope(layer)) {
@@ -53,8 +55,21 @@ RopeTables::RopeTables(const TransformerConfig& config, int64_t heads, int64_t l
 }
 
 Tensor RopeTables::apply(Tensor&& qkv, int64_t layer, const RopePositions& at) const {
+  return turn(std::move(qkv), layer, heads_, at);
+}
+
+Tensor RopeTables::turn(Tensor&& x, int64_t layer, const RopeHeads& heads,
+                        const RopePositions& at) const {
   const Tensor& table = table_of_layer_.at(size_t(layer));
-  return apply_rope_in_place(std::move(qkv), table, heads_, {.pairs = pairs_, .at = at});
+  if (!table.defined()) return std::move(x);
+  return apply_rope_in_place(std::move(x), table, heads, {.pairs = pairs_, .at = at});
+}
+
+Tensor RopeTables::turned(const Tensor& x, int64_t layer, const RopeHeads& heads,
+                          const RopePositions& at) const {
+  const Tensor& table = table_of_layer_.at(size_t(layer));
+  if (!table.defined()) return x;
+  return apply_rope(x, table, heads, {.pairs = pairs_, .at = at});
 }
 
 }  // namespace phx

@@ -16,6 +16,10 @@ class RopeTables {
 
   // Rotates the q and k heads of qkv [s, b, (n + 2g) d], in place where nobody else holds qkv.
   Tensor apply(Tensor&& qkv, int64_t layer, const RopePositions& at) const;
+  // Some heads of any tensor: in place, or in new memory.
+  Tensor turn(Tensor&& x, int64_t layer, const RopeHeads& heads, const RopePositions& at) const;
+  Tensor turned(const Tensor& x, int64_t layer, const RopeHeads& heads,
+                const RopePositions& at) const;
 
  private:
   std::vector<Tensor>

@@ -6,6 +6,7 @@
 #include "phalanx/core/segment.h"
 #include "phalanx/ops/head_norm.h"
 #include "phalanx/ops/rope.h"
+#include "phalanx/ops/wide_norm.h"
 #include "phalanx/parallel/tensor/key_groups.h"
 
 namespace phx {
@@ -46,11 +47,44 @@ RowCut qkv_rows(const TransformerConfig& config, const TensorParallel& tp) {
   return rows;
 }
 
+namespace {
+
+// The channels of all query heads, one after the other: a rank has those of its own heads.
+RowCut query_channels(const TransformerConfig& config, const TensorParallel& tp) {
+  const HeadCut cut(config, tp);
+  return {.global_rows = config.num_attention_heads * cut.d,
+          .local_rows = cut.n * cut.d,
+          .pieces = {{cut.first_head * cut.d, 0, cut.n * cut.d}}};
+}
+
+// Of all key heads, as the rank has them before the sharers of a group put theirs together.
+RowCut key_channels(const TransformerConfig& config, const TensorParallel& tp) {
+  const HeadCut cut(config, tp);
+  const int64_t per_group = config.num_attention_heads / config.query_groups();
+  const int64_t slice = cut.d / cut.key_sharers;
+  const int64_t first = cut.first_head / per_group * cut.d + tp.rank() % cut.key_sharers * slice;
+  return {.global_rows = config.query_groups() * cut.d,
+          .local_rows = cut.g * slice,
+          .pieces = {{first, 0, cut.g * slice}}};  // slices: g is 1
+}
+
+}  // namespace
+
+AllHeadsNorm::AllHeadsNorm(const RowCut& channels, bool zero_centred)
+    : weight_({.global_shape = {channels.global_rows},
+               .local_shape = {channels.local_rows},
+               .pieces = pieces_of(channels.pieces, 1),
+               .init = Init::constant(zero_centred ? 0 : 1),
+               .axes = cut_over_tp()}) {
+  add_parameter("weight", weight_);
+}
+
 SelfAttention::SelfAttention(const LayerContext& layer)
     : config_(layer.config),
       layer_(layer.layer),
       heads_(config_, layer.ranks.tp),
       key_sharers_(layer.ranks.key_sharers),
+      tp_group_(layer.ranks.tp.group),
       dropout_site_("decoder.layers." + std::to_string(layer_) + ".self_attention."),
       linear_qkv_(norm_spec(config_, config_.hidden_size, axes_in_sequence(layer.ranks.tp)),
                   config_.hidden_size, qkv_rows(config_, layer.ranks.tp),
@@ -67,10 +101,18 @@ SelfAttention::SelfAttention(const LayerContext& layer)
   if (config_.qk_layernorm) {
     PHX_CHECK(config_.normalization == Normalization::RMSNorm,
               "--qk-layernorm normalises heads by RMSNorm; it needs --normalization RMSNorm");
-    q_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
-    k_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
-    add_child("q_layernorm", *q_norm_);
-    add_child("k_layernorm", *k_norm_);
+    if (config_.qk_layernorm_all_heads) {
+      const bool zero_centred = config_.apply_layernorm_1p;
+      all_q_norm_.emplace(query_channels(config_, layer.ranks.tp), zero_centred);
+      all_k_norm_.emplace(key_channels(config_, layer.ranks.tp), zero_centred);
+      add_child("q_layernorm", *all_q_norm_);
+      add_child("k_layernorm", *all_k_norm_);
+    } else {
+      q_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
+      k_norm_.emplace(norm_spec(config_, heads_.d, partial_over_tp()));
+      add_child("q_layernorm", *q_norm_);
+      add_child("k_layernorm", *k_norm_);
+    }
   }
   add_child("linear_proj", linear_proj_);
 }
@@ -79,6 +121,7 @@ Tensor SelfAttention::add_to(const Tensor& residual, const Tensor& x,
                              const LayerCall& call) {  // [s/tp, b, h] both
   const ForwardContext& context = call.context;
   Tensor qkv = linear_qkv_.forward(x, call.policy.norms);  // [s, b, (n + 2g) d / tp]
+  if (all_q_norm_) qkv = all_heads_norm(qkv);
   if (heads_.key_sharers > 1)
     qkv = gather_key_group(qkv, heads_.n * heads_.d, heads_.d, *key_sharers_);
   if (q_norm_) {
@@ -105,42 +148,61 @@ Tensor SelfAttention::add_to(const Tensor& residual, const Tensor& x,
       residual, o, {config_.hidden_dropout, dropout_site_ + "linear_proj.dropout"}, context);
 }
 
-AttentionOptions SelfAttention::options(const ForwardContext& context) const {
-  const auto window = config_.layer_window(layer_);
-  PHX_CHECK(context.causal || !window, "a window of attention looks back only: layer ", layer_,
+// Before a key group is put together, so that every channel is on one rank and counts once.
+Tensor SelfAttention::all_heads_norm(const Tensor& qkv) {  // [s, b, (n + 2g) d / tp]
+  const WideParts parts{.q = heads_.n * heads_.d,
+                        .k = heads_.g * heads_.d / heads_.key_sharers,
+                        .all_q = config_.num_attention_heads * heads_.d,
+                        .all_k = config_.query_groups() * heads_.d};
+  return wide_norm(qkv, all_q_norm_->weight().acquire(), all_k_norm_->weight().acquire(), parts,
+                   {.eps = config_.norm_epsilon, .zero_centred = config_.apply_layernorm_1p},
+                   tp_group_);
+}
+
+AttentionOptions attention_options(const TransformerConfig& config, int64_t layer,
+                                   int64_t first_head, const ForwardContext& context) {
+  const auto window = config.layer_window(layer);
+  PHX_CHECK(context.causal || !window, "a window of attention looks back only: layer ", layer,
             " has one, but tokens are to see those behind them");
+  const std::string site =
+      "decoder.layers." + std::to_string(layer) + ".self_attention.core_attention.dropout";
   return {.causal = context.causal,
-          .scale = config_.softmax_scale(),
+          .scale = config.softmax_scale(),
           .window_left = window ? int(window->left) : -1,
-          .softcap = config_.attn_logit_softcapping.value_or(0.0),
-          .dropout = context.training ? config_.attention_dropout : 0.0,
+          .softcap = config.attn_logit_softcapping.value_or(0.0),
+          .dropout = context.training ? config.attention_dropout : 0.0,
           .random = {.seed = context.seed,
-                     .site = site_of(dropout_site_ + "core_attention.dropout"),
+                     .site = site_of(site),
                      .step = uint64_t(context.step),
                      .samples = context.samples,
-                     .first_head = heads_.first_head}};
+                     .first_head = first_head}};
+}
+
+CachedKeys add_to_cache(LayerCache& cache, int64_t before, const Tensor& kv, int64_t first) {
+  const int64_t s = kv.dim(0);
+  PHX_CHECK(before + s <= cache.keys.dim(0), "the cache holds ", cache.keys.dim(0), " tokens, not ",
+            before + s);
+  Tensor new_keys = cache.keys.rows(before, s), new_values = cache.values.rows(before, s);
+  copy_columns(kv, first, new_keys);
+  copy_columns(kv, first + cache.keys.dim(-1), new_values);
+  return {.keys = cache.keys.rows(0, before + s), .values = cache.values.rows(0, before + s)};
 }
 
 Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  // -> [s, b, n d]
-  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d}, options(context),
-                   context.packed);
+  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
+                   attention_options(config_, layer_, heads_.first_head, context), context.packed);
 }
 
 Tensor SelfAttention::cached(const Tensor& qkv, const ForwardContext& context) {
   const int64_t n = heads_.n, g = heads_.g, d = heads_.d;
-  LayerCache& cache = context.cache->layers.at(size_t(layer_));
-  const int64_t before = context.cache->length, s = qkv.dim(0), b = qkv.dim(1);
-  PHX_CHECK(before + s <= cache.keys.dim(0), "the cache holds ", cache.keys.dim(0), " tokens, not ",
-            before + s);
-  Tensor new_keys = cache.keys.rows(before, s), new_values = cache.values.rows(before, s);
-  copy_columns(qkv, n * d, new_keys);
-  copy_columns(qkv, (n + g) * d, new_values);
-  const Tensor keys = cache.keys.rows(0, before + s), values = cache.values.rows(0, before + s);
+  const int64_t s = qkv.dim(0), b = qkv.dim(1);
+  const auto [keys, values] =
+      add_to_cache(context.cache->layers.at(size_t(layer_)), context.cache->length, qkv, n * d);
   Tensor o = empty({s, b, n * d}, qkv.dtype(), qkv.device());
   Tensor lse = empty({b, n, s}, acc_dtype(qkv.dtype()), qkv.device());
   kernels::attention(
       {.q = heads_of(qkv, d, 0, n), .k = heads_of(keys, d, 0, g), .v = heads_of(values, d, 0, g)},
-      options(context), heads_of(o, d, 0, n), lse);
+      attention_options(config_, layer_, heads_.first_head, context), heads_of(o, d, 0, n), lse);
   return o;
 }
 

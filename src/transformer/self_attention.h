@@ -28,6 +28,27 @@ struct HeadCut {
 // Rows of the fused QKV weight: Megatron's groups to this rank's q | k | v.
 RowCut qkv_rows(const TransformerConfig& config, const TensorParallel& tp);
 
+// What a layer's attention computes beside its heads. `first_head`: the rank's first, of all.
+AttentionOptions attention_options(const TransformerConfig& config, int64_t layer,
+                                   int64_t first_head, const ForwardContext& context);
+
+// Puts a call's keys and values, side by side in the last dimension of `kv` from `first` on, behind
+// those of the `before` tokens in the cache.
+struct CachedKeys {
+  Tensor keys, values;  // [before + s, b, ..]
+};
+CachedKeys add_to_cache(LayerCache& cache, int64_t before, const Tensor& kv, int64_t first);
+
+// Norms of q and k over all heads together: a rank has the weights of its own rows of QKV.
+class AllHeadsNorm : public Module {
+ public:
+  AllHeadsNorm(const RowCut& channels, bool zero_centred);
+  Parameter& weight() { return weight_; }
+
+ private:
+  Parameter weight_;
+};
+
 class SelfAttention : public LayerPart {
  public:
   explicit SelfAttention(const LayerContext& layer);
@@ -35,17 +56,18 @@ class SelfAttention : public LayerPart {
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
 
  private:
-  AttentionOptions options(const ForwardContext& context) const;
+  Tensor all_heads_norm(const Tensor& qkv);
   Tensor core(const Tensor& qkv, const ForwardContext& context);
   Tensor cached(const Tensor& qkv, const ForwardContext& context);
 
   const TransformerConfig& config_;
   int64_t layer_;
   HeadCut heads_;
-  Communicator* key_sharers_;
+  Communicator *key_sharers_, *tp_group_;
   std::string dropout_site_;
   NormedLinear linear_qkv_;
   std::optional<NormModule> q_norm_, k_norm_;
+  std::optional<AllHeadsNorm> all_q_norm_, all_k_norm_;
   BranchLinear linear_proj_;
 };
 

@@ -6,6 +6,7 @@
 #include "phalanx/base/math.h"
 #include "phalanx/base/option_rules.h"
 #include "phalanx/base/option_values.h"
+#include "phalanx/kernels/rope_frequencies.h"
 
 namespace phx {
 
@@ -39,6 +40,7 @@ int64_t TransformerConfig::ffn_size() const {
 }
 
 int64_t TransformerConfig::head_dim() const {
+  if (latent.any()) return latent.query_channels();
   if (kv_channels) return *kv_channels;
   PHX_CHECK(num_attention_heads > 0, "--num-attention-heads ", num_attention_heads,
             " should be positive");
@@ -46,7 +48,7 @@ int64_t TransformerConfig::head_dim() const {
 }
 
 int64_t TransformerConfig::query_groups() const {
-  return group_query_attention ? num_query_groups : num_attention_heads;
+  return group_query_attention && !latent.any() ? num_query_groups : num_attention_heads;
 }
 
 int64_t TransformerConfig::padded_vocab(int64_t tp) const {
@@ -60,7 +62,12 @@ double TransformerConfig::residual_std() const {
 }
 
 double TransformerConfig::softmax_scale() const {
-  return 1.0 / std::sqrt(query_scale.value_or(static_cast<double>(head_dim())));
+  const double scale = 1.0 / std::sqrt(query_scale.value_or(static_cast<double>(head_dim())));
+  if (!latent.any() || !uses_yarn()) return scale;
+  // YaRN sharpens latent attention here instead of by cosines and sines: most of a head's channels
+  // are not rotated.
+  const double magnitude = kernels::yarn_magnitude(rotary_scaling_factor, mscale_all_dim);
+  return scale * magnitude * magnitude;
 }
 
 MlpActivation TransformerConfig::activation() const {
@@ -73,8 +80,14 @@ MlpActivation TransformerConfig::activation() const {
 }
 
 int64_t TransformerConfig::rotary_dim() const {
-  const int64_t dim = static_cast<int64_t>(static_cast<double>(head_dim()) * rotary_percent);
+  const int64_t dim = static_cast<int64_t>(static_cast<double>(rotary_head_dim()) * rotary_percent);
   return dim / 2 * 2;
+}
+
+bool TransformerConfig::uses_yarn() const {
+  if (position_embedding_type == PositionEmbedding::yarn) return true;
+  return latent.any() && position_embedding_type == PositionEmbedding::rope &&
+         latent.rope_type != RopeType::rope && rotary_scaling_factor != 1;
 }
 
 std::optional<WindowSize> TransformerConfig::layer_window(int64_t layer) const {
@@ -107,7 +120,7 @@ bool TransformerConfig::layer_stretches_rope(int64_t layer) const {
 
 void TransformerConfig::resolve(int64_t tp) {
   ffn_hidden_size = ffn_size();
-  kv_channels = head_dim();
+  if (!latent.any()) kv_channels = head_dim();
   num_query_groups = query_groups();
   embedding_init_method_std = embedding_std();
   if (vocab_size || padded_vocab_size) padded_vocab_size = padded_vocab(tp);
@@ -120,7 +133,7 @@ Problem problem(const std::string& name, std::string text, std::string hint) {
 }
 
 void check_head_size(const OptionSet& options, Problems& problems) {
-  if (!options.active("kv-channels")) {
+  if (!options.active("kv-channels") && !options.active("multi-latent-attention")) {
     divides("num-attention-heads", "hidden-size").check(options, problems);
   }
 }
@@ -256,7 +269,7 @@ void check_mlp_width(const OptionSet& options, Problems& problems) {
 
 void check_rotated_channels(const OptionSet& options, Problems& problems) {
   const std::optional<TransformerConfig> config = sizes(options);
-  if (!rotates(options) || !config) return;
+  if (!rotates(options) || !config || options.active("multi-latent-attention")) return;
   const int64_t d = config->head_dim(), heads = config->num_attention_heads;
   const bool given = config->kv_channels.has_value();
   if (!given && config->hidden_size % heads != 0) return;  // told already
@@ -332,6 +345,8 @@ std::vector<Rule> transformer_rules() {
       {"what concerns rotation needs --position-embedding-type rope or yarn", check_yarn},
       {"--padded-vocab-size is at least --vocab-size", check_vocabulary},
       {"--qk-layernorm needs --normalization RMSNorm", check_qk_norm},
+      requires_option("qk-layernorm-all-heads", "qk-layernorm",
+                      "it says over which channels q and k are normalised"),
       {"--window-size looks back only: its right number is 0 or -1", check_window},
       below("rope-scaling-low-freq-factor", "rope-scaling-high-freq-factor"),
       below("yarn-beta-slow", "yarn-beta-fast"),
@@ -340,8 +355,8 @@ std::vector<Rule> transformer_rules() {
       {"a width of the MLP that follows from --hidden-size is not 0", check_mlp_width},
       {"the model has fewer than 2^45 parameters", check_parameters},
   };
-  const std::vector<Rule> of_experts = moe_rules();
-  rules.insert(rules.end(), of_experts.begin(), of_experts.end());
+  for (const std::vector<Rule>& more : {moe_rules(), latent_rules()})
+    rules.insert(rules.end(), more.begin(), more.end());
   return rules;
 }
 

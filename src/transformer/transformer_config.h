@@ -13,6 +13,7 @@
 #include "phalanx/base/frequency_pattern.h"
 #include "phalanx/base/option_traits.h"
 #include "phalanx/nn/norm_kind.h"
+#include "phalanx/transformer/latent_config.h"
 #include "phalanx/transformer/moe_config.h"
 #include "phalanx/transformer/window_size.h"
 
@@ -69,6 +70,7 @@ struct TransformerConfig {
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
   bool qk_layernorm = false;
+  bool qk_layernorm_all_heads = false;
   bool post_layernorms = false;
 
   // MLP.
@@ -80,6 +82,9 @@ struct TransformerConfig {
 
   // Experts.
   MoeConfig moe;
+
+  // Latent attention.
+  LatentConfig latent;
 
   // Biases.
   bool add_bias_linear = true;
@@ -102,7 +107,8 @@ struct TransformerConfig {
   // What unset fields come to.
   int64_t ffn_size() const;  // f, of one half when gated
   int64_t expert_size() const { return moe.moe_ffn_hidden_size.value_or(ffn_size()); }
-  int64_t head_dim() const;      // d
+  int64_t head_dim() const;  // d, of queries and keys
+  int64_t value_dim() const { return latent.any() ? latent.v_head_dim : head_dim(); }
   int64_t query_groups() const;  // key/value heads
   int64_t padded_vocab(int64_t tp = 1) const;
   double embedding_std() const { return embedding_init_method_std.value_or(init_method_std); }
@@ -116,7 +122,10 @@ struct TransformerConfig {
   bool has_position_table() const {
     return position_embedding_type == PositionEmbedding::learned_absolute;
   }
-  int64_t rotary_dim() const;  // how many of the d channels are rotated; even
+  // The channels of a head that positions may turn: all, but for latent attention.
+  int64_t rotary_head_dim() const { return latent.any() ? latent.qk_pos_emb_head_dim : head_dim(); }
+  int64_t rotary_dim() const;  // how many of these are rotated; even
+  bool uses_yarn() const;
 
   // Layers may differ.
   std::optional<WindowSize> layer_window(int64_t layer) const;  // none: full causal attention

@@ -83,6 +83,8 @@ void TransformerConfig::each(Field&& field) {
         Alias{"layernorm-epsilon"});
   field("apply-layernorm-1p", apply_layernorm_1p, "store the norm's weight minus one");
   field("qk-layernorm", qk_layernorm, "normalise every head of q and k");
+  field("qk-layernorm-all-heads", qk_layernorm_all_heads,
+        "with --qk-layernorm: over the channels of all heads together (OLMoE)", Own{});
   field("post-layernorms", post_layernorms,
         "also normalise the outputs of attention and MLP before they are added to the residual "
         "stream (Gemma)",
@@ -97,6 +99,7 @@ void TransformerConfig::each(Field&& field) {
         "as in Megatron's fused kernel");
 
   moe.each(field);
+  latent.each(field);
 
   field("add-bias-linear", add_bias_linear, "linear layers without biases",
         OffSwitch{"disable-bias-linear"});

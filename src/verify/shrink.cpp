@@ -69,7 +69,21 @@ int64_t small_head_dim(TransformerConfig model, int64_t tp) {
   }
 }
 
+// Head sizes that differ still do, and latent vectors stay narrower than what they stand for.
+void shrink_latents(TransformerConfig& model, int64_t old_tp, int64_t tp) {
+  LatentConfig& latent = model.latent;
+  model.num_attention_heads = tp * std::min<int64_t>(model.num_attention_heads / old_tp, 2);
+  latent.qk_head_dim = 6;
+  latent.qk_pos_emb_head_dim = 4;
+  latent.v_head_dim = latent.v_head_dim == latent.query_channels() ? 10 : 8;
+  latent.kv_lora_rank = 12;
+  if (latent.q_lora_rank) latent.q_lora_rank = 14;
+  model.hidden_size = 24;
+  model.ffn_hidden_size = round_up(model.hidden_size + 8, tp);
+}
+
 void shrink_widths(TransformerConfig& model, int64_t old_tp, int64_t tp) {
+  if (model.latent.any()) return shrink_latents(model, old_tp, tp);
   const bool heads_fill = model.num_attention_heads * model.head_dim() == model.hidden_size;
   shrink_heads(model, old_tp, tp);
   model.kv_channels = small_head_dim(model, tp);
@@ -210,6 +224,12 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
   note("heads", x.num_attention_heads, y.num_attention_heads);
   if (x.group_query_attention) note("query groups", x.query_groups(), y.query_groups());
   note("head size", x.head_dim(), y.head_dim());
+  if (x.latent.any()) {
+    note("value head size", x.value_dim(), y.value_dim());
+    note("latent width", x.latent.kv_lora_rank, y.latent.kv_lora_rank);
+    if (x.latent.q_lora_rank)
+      note("latent width of queries", *x.latent.q_lora_rank, *y.latent.q_lora_rank);
+  }
   note("ffn", x.ffn_size(), y.ffn_size());
   if (x.moe.any()) {
     note("EP", before.parallel.expert_model_parallel_size,

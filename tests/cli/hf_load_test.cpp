@@ -84,10 +84,10 @@ TEST(HfLoad, AFlagThatSaysTheSameIsFine) {
 
 TEST(HfLoad, AFolderThatCannotBeTakenIsToldBeforeTheRun) {
   const TempFolder folder;
-  make_folder(folder / "mla");
-  write_file(folder / "mla/config.json", "{\"architectures\": [\"DeepseekV3ForCausalLM\"]}");
-  EXPECT_THAT(problems_of(parse_pretrain(run_of(folder / "mla"))),
-              HasSubstr("this build does not have: latent attention"));
+  make_folder(folder / "sinks");
+  write_file(folder / "sinks/config.json", "{\"architectures\": [\"GptOssForCausalLM\"]}");
+  EXPECT_THAT(problems_of(parse_pretrain(run_of(folder / "sinks"))),
+              HasSubstr("this build does not have: attention sinks"));
 }
 
 TEST(HfLoad, WhatNoFamilyCanSayIsToldBeforeTheRun) {
@@ -159,15 +159,16 @@ TEST(HfLoad, ExpertsAreLoadedAndWrittenUnderAnyLayout) {
       {"--local-ranks", "4", "--tensor-model-parallel-size", "2", "--sequence-parallel",
        "--expert-model-parallel-size", "2", "--expert-tensor-parallel-size", "1",
        "--moe-token-dispatcher-type", "alltoall", "--use-distributed-optimizer"}};
-  for (const char* name : {"mixtral", "qwen2_moe", "qwen3_moe_old"})
+  for (const char* name :
+       {"mixtral", "qwen2_moe", "qwen3_moe_old", "olmoe", "deepseek_v2", "deepseek_v3"})
     for (const auto& layout : layouts) expect_unchanged_by_a_run(name, layout);
 }
 
 // Loading cuts the experts over ranks: the losses of four ranks are those of one.
-TEST(HfLoad, TheLossOfLoadedExpertsIsTheSameOnFourRanks) {
-  const auto losses = [](const std::vector<std::string>& layout) {
+void expect_the_same_losses_on_four_ranks(const char* name) {
+  const auto losses = [&](const std::vector<std::string>& layout) {
     ::testing::internal::CaptureStdout();
-    std::vector<std::string> args = run_of(fixture("mixtral"), {"--log-interval", "1"});
+    std::vector<std::string> args = run_of(fixture(name), {"--log-interval", "1"});
     args.insert(args.end(), layout.begin(), layout.end());
     const int code = run_pretrain(args);
     const std::string out = ::testing::internal::GetCapturedStdout();
@@ -185,6 +186,11 @@ TEST(HfLoad, TheLossOfLoadedExpertsIsTheSameOnFourRanks) {
   ASSERT_EQ(one.size(), 2u);
   ASSERT_EQ(four.size(), 2u);
   for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(one[i], four[i], 1e-5);
+}
+
+TEST(HfLoad, TheLossOfLoadedExpertsIsTheSameOnFourRanks) {
+  for (const char* name : {"mixtral", "olmoe", "deepseek_v3"})
+    expect_the_same_losses_on_four_ranks(name);
 }
 
 TEST(HfLoad, AnImportedCheckpointIsLoadedAsWeights) {

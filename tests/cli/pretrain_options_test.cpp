@@ -143,13 +143,13 @@ TEST(PretrainOptions, EveryStageTellsItsProblemsAtOnce) {
   // A refused flag, an unknown one, a missing one, rules of the model, the run and the layout, the
   // ranks, and the tokenizer's file.
   EXPECT_EQ(
-      problems(small({"--multi-latent-attention", "--nonsense", "--hidden-size", "66",
+      problems(small({"--mtp-use-repeated-layer", "--nonsense", "--hidden-size", "66",
                       "--tensor-model-parallel-size", "3", "--global-batch-size", "7", "--profile",
                       "--profile-ranks", "9", "--tokenizer-type", "SentencePieceTokenizer",
                       "--tokenizer-model",
                       std::string(PHX_TEST_DATA) + "/tokenizers/sentencepiece.model"})),
       (Texts{
-          "multi-latent attention is not in this build yet",
+          "multi-token prediction is not in this build yet",
           "--nonsense is no flag of Phalanx or Megatron",
           "--hidden-size 66 is not a multiple of --num-attention-heads 4",
           "one of --train-iters and --train-samples is required: a run has one length",

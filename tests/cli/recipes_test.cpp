@@ -130,13 +130,11 @@ TEST(Recipes, MixtralIsTakenWithItsExperts) {
   EXPECT_EQ(mixtral.options.parallel.expert_model_parallel_size, 8);
 }
 
-TEST(Recipes, DeepSeekIsRefusedForExpertBiasLatentAttentionFp8AndOffloading) {
+TEST(Recipes, DeepSeekIsRefusedForExpertBiasFp8AndOffloading) {
   Flags flags = refused(parse("deepseek_proxy").report);
   EXPECT_EQ(std::erase_if(flags, [](const std::string& f) { return f.starts_with("--moe-"); }), 2u);
-  EXPECT_EQ(flags, (Flags{"--multi-latent-attention", "--q-lora-rank", "--kv-lora-rank",
-                          "--qk-head-dim", "--qk-pos-emb-head-dim", "--v-head-dim", "--fp8-format",
-                          "--fp8-recipe", "--recompute-modules",
-                          "--fine-grained-activation-offloading", "--offload-modules"}));
+  EXPECT_EQ(flags, (Flags{"--fp8-format", "--fp8-recipe", "--fine-grained-activation-offloading",
+                          "--offload-modules"}));
 }
 
 TEST(Recipes, ValuesArriveInTheConfigs) {

@@ -160,6 +160,17 @@ TEST(HfConfig, WhatIsNotComputedHereIsNamed) {
       {"mixtral", {{"num_experts_per_tok", 5}}, "--moe-router-topk 5 is more than"},
       {"qwen2_moe", {{"use_sliding_window", true}}, "\"use_sliding_window\" is true"},
       {"qwen3_moe", {{"decoder_sparse_step", 0}}, "\"decoder_sparse_step\" is 0"},
+      {"olmoe", {{"clip_qkv", 8.0}}, "\"clip_qkv\" is 8"},
+      {"deepseek_v2",
+       {{"topk_method", "group_limited_greedy"}, {"n_group", 3}, {"topk_group", 2}},
+       "rank groups by their best 1 expert, which is computed here for 2 experts a token"},
+      {"deepseek_v3", {{"num_experts_per_tok", 2}}, "is computed here for 4 experts a token"},
+      {"deepseek_v3", {{"rope_interleave", false}}, "\"rope_interleave\" is false"},
+      {"deepseek_v3", {{"rms_norm_eps", 1e-5}}, "\"rms_norm_eps\" is 1e-05"},
+      {"deepseek_v3", {{"num_key_value_heads", 2}}, "every query head has a key head of its own"},
+      {"deepseek_v3",
+       {{"quantization_config", {{"quant_method", "fp8"}}}},
+       "but for FP8 (e4m3) with a \"weight_block_size\""},
   };
   for (const Case& test : cases) {
     Json config = fixture_config(test.fixture);

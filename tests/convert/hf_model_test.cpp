@@ -57,6 +57,14 @@ TEST(HfModel, EverythingThatTheConfigSaysMovesTheLogits) {
       {"qwen2_moe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = false; }},
       {"qwen3_moe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = true; }},
       {"qwen3_moe_old", [](TransformerConfig& c) { c.moe.moe_router_topk = 2; }},
+      {"olmoe", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = false; }},
+      {"olmoe", [](TransformerConfig& c) { c.norm_epsilon = 1e-2; }},
+      {"deepseek_v2", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = false; }},
+      {"deepseek_v2", [](TransformerConfig& c) { c.moe.moe_router_topk_scaling_factor.reset(); }},
+      {"deepseek_v3", [](TransformerConfig& c) { c.mscale_all_dim = 1; }},
+      {"deepseek_v3", [](TransformerConfig& c) { c.rotary_scaling_factor = 2; }},
+      {"deepseek_v3", [](TransformerConfig& c) { c.moe.moe_router_group_topk = 4; }},
+      {"deepseek_v3", [](TransformerConfig& c) { c.moe.moe_router_topk_scaling_factor = 1.0; }},
       {"gemma1", [](TransformerConfig& c) { c.embedding_scale.reset(); }},
       {"gemma2", [](TransformerConfig& c) { c.attn_logit_softcapping = 5; }},
       {"gemma2", [](TransformerConfig& c) { c.final_logit_softcapping.reset(); }},
@@ -96,6 +104,48 @@ TEST(HfModel, ExportIsTheImportBitForBit) {
     const HfModel again(folder / "out");  // and it is read back as the same
     EXPECT_TRUE(differences(*again.tensors, *native).empty());
   }
+}
+
+TEST(HfModel, Fp8BlocksAreReadAsWhatTheyMean) {
+  const HfModel hf(hf_fixture("deepseek_v3_fp8"));
+  const SafetensorsFile file(hf_fixture("deepseek_v3_fp8") / "logits.safetensors");
+  const std::vector<double> ours = logits_of(
+      hf.config.model, *hf.tensors, values<int64_t>(file.at("tokens")), DType::f32, test_device());
+  const std::vector<float> theirs = values<float>(file.at("logits"));
+  const std::vector<double> wide(theirs.begin(), theirs.end());
+  EXPECT_LE(compare_logits(ours, wide, *hf.config.model.vocab_size).largest, 1e-4);
+  const TensorInfo& info =
+      hf.tensors->tensors().at("decoder.layers.0.self_attention.linear_q_up_proj.weight");
+  EXPECT_EQ(info.dtype, DType::bf16);
+
+  const TempFolder folder;  // an export has the values in full, and says nothing of FP8
+  export_hf(folder / "out", std::make_shared<TensorsInMemory>(*hf.tensors),
+            {.model = hf.config.model, .companions = hf_fixture("deepseek_v3_fp8")});
+  const HfModel again(folder / "out");
+  EXPECT_FALSE(again.config.fp8.has_value());
+  EXPECT_TRUE(differences(*again.tensors, *hf.tensors).empty());
+}
+
+TEST(HfModel, LayersForMultiTokenPredictionAreLeftOut) {
+  TensorsInMemory tensors = tensors_of(hf_fixture("deepseek_v3"));
+  tensors.set("model.layers.2.enorm.weight", {DType::f32, {16}}, std::vector<std::byte>(64));
+  const TempFolder folder;
+  write_folder(folder / "mtp", tensors, "deepseek_v3");
+  EXPECT_TRUE(
+      differences(*HfModel(folder / "mtp").tensors, *HfModel(hf_fixture("deepseek_v3")).tensors)
+          .empty());
+}
+
+TEST(HfModel, BiasesOfExpertsThatAreNotZeroAreRefused) {
+  TensorsInMemory tensors = tensors_of(hf_fixture("deepseek_v3"));
+  const std::string name = "model.layers.1.mlp.gate.e_score_correction_bias";
+  std::vector<std::byte> bytes(32);
+  bytes[3] = std::byte{0x3f};
+  tensors.set(name, {DType::f32, {8}}, bytes);
+  const TempFolder folder;
+  write_folder(folder / "biased", tensors, "deepseek_v3");
+  EXPECT_THAT(error_of([&] { HfModel{folder / "biased"}; }),
+              AllOf(HasSubstr(name), HasSubstr("biases of experts are not taken from such folders yet")));
 }
 
 TEST(HfModel, AMissingExpertIsNamed) {

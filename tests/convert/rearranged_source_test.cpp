@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 TEST(RearrangedSource, AnyBoxIsThatPartOfTheTensor) {
   std::mt19937 random(1);
-  for (const char* name : {"gpt2", "llama2", "qwen2_moe"}) {
+  for (const char* name : {"gpt2", "llama2", "qwen2_moe", "deepseek_v3_fp8"}) {
     const HfModel hf(hf_fixture(name));
     TensorsInMemory whole(*hf.tensors);
     for (const auto& [tensor, info] : hf.tensors->tensors()) {

@@ -202,6 +202,20 @@ TEST(Attention, PackedQkvEqualsSeparateTensors) {
   expect_close(columns(whole.inputs[0], 72, 24), parts.inputs[2], 0);
 }
 
+TEST(Attention, KeysAndValuesInOneTensorEqualSeparateOnes) {
+  const QkvHeads heads{.n = 4, .g = 2, .d = 12, .dv = 7};
+  const Tensor q = randn({70, 2, 48}, Seed{4}), kv = randn({70, 2, 38}, Seed{5});
+  const Tensor k = columns(kv, 0, 24), v = columns(kv, 24, 14);
+  const Gradients joint =
+      gradients_of([&](std::span<const Tensor> in) { return attention(in[0], in[1], heads); },
+                   std::vector<Tensor>{q, kv});
+  const Gradients parts = gradients_of(separate_attention(heads, {}), std::vector<Tensor>{q, k, v});
+  expect_close(joint.output, parts.output, 0);
+  expect_close(joint.inputs[0], parts.inputs[0], 0);
+  expect_close(columns(joint.inputs[1], 0, 24), parts.inputs[1], 0);
+  expect_close(columns(joint.inputs[1], 24, 14), parts.inputs[2], 0);
+}
+
 TEST(Attention, PackedSequencesEqualSeparateOnes) {
   const QkvHeads heads{4, 2, 8};
   // With dropout each is a sample, so that its mask is that of a sample alone.

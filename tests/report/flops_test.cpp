@@ -71,6 +71,24 @@ TEST(Flops, OutputGateAndMultiTokenPredictionByHand) {
   EXPECT_EQ(training_flops(shape, 0, 7), 6. * 4. * 2. * 7.);
 }
 
+TEST(Flops, LatentAttentionByHand) {
+  // h 2, f 3, 2 heads of 3 + 1 and 2 channels, latent widths 5 and 4, V 5, ungated. Queries:
+  // 5*(2 + 8 + 1) = 55; keys and values: 4*(2 + 6 + 4 + 1) + 2*1 = 54; output: 4*2 = 8. MLP 12,
+  // head
+  // 10. Pairs: (8 + 4) / 2 = 6.
+  FlopsShape shape = {
+      .num_layers = 1,
+      .hidden = 2,
+      .ffn_hidden = 3,
+      .num_heads = 2,
+      .padded_vocab = 5,
+      .latent = LatentFlops{.q_rank = 5, .kv_rank = 4, .plain = 3, .turned = 1, .value = 2}};
+  EXPECT_EQ(training_flops(shape, 10, 0), 6. * 10. * (55 + 54 + 8 + 12 + 10));
+  EXPECT_EQ(training_flops(shape, 0, 7), 6. * 6. * 7.);
+  shape.latent->q_rank = 0;  // queries from the hidden state: 2*8 = 16
+  EXPECT_EQ(training_flops(shape, 10, 0), 6. * 10. * (16 + 54 + 8 + 12 + 10));
+}
+
 TEST(Flops, PackedSequencesCostLessThanOneLongOne) {
   const double packed = training_flops(kLlama3_8B, 8192, 2 * 4096 * 4096);
   EXPECT_EQ(packed, training_flops_of_batch(kLlama3_8B, 2, 4096));

@@ -157,8 +157,9 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   }
 }
 
-const char* const kFamilies[] = {"gpt2",  "llama3", "qwen3",  "gemma2",  "mistral",
-                                 "qwen2", "gemma1", "gemma3", "mixtral", "qwen2_moe"};
+const char* const kFamilies[] = {"gpt2",  "llama3", "qwen3",    "gemma2",     "mistral",
+                                 "qwen2", "gemma1", "gemma3",   "mixtral",    "qwen2_moe",
+                                 "olmoe", "mla",    "mla_lite", "deepseek_v3"};
 
 TEST(Oracle, ModelsInDoublePrecisionEqualPyTorchs) {
   for (const char* family : kFamilies) expect_model_matches(family, DType::f64, 1e-10);
@@ -203,7 +204,8 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
 }
 
 TEST(Oracle, FiftyAdamWStepsFollowPyTorchsCurveTo1e4) {
-  for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2", "mixtral", "qwen2_moe"}) {
+  for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2", "mixtral", "qwen2_moe", "olmoe",
+                             "mla", "deepseek_v3"}) {
     expect_curve_matches(family, DType::f64, 1e-9);
     expect_curve_matches(family, DType::f32, 1e-4);
   }

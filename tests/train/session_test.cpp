@@ -285,8 +285,7 @@ TEST(Session, AMetaRunReportsTheCpusMemoryToTheByte) {
   expect_meta_equals_cpu(gpt2);
 }
 
-TEST(Session, MetaCountsTheFlopsOfTheFormula) {
-  RunConfig config = tiny_run();
+void expect_meta_counts_the_formula(RunConfig config) {
   config.model.num_layers = 2;
   config.model.hidden_size = 256;
   config.model.ffn_hidden_size = 768;
@@ -301,6 +300,21 @@ TEST(Session, MetaCountsTheFlopsOfTheFormula) {
   // without the diagonal.
   EXPECT_GT(counted, formula);
   EXPECT_LT(counted, 1.15 * formula);
+}
+
+TEST(Session, MetaCountsTheFlopsOfTheFormula) { expect_meta_counts_the_formula(tiny_run()); }
+
+TEST(Session, AlsoThoseOfLatentAttention) {
+  RunConfig config = tiny_run();
+  config.model.group_query_attention = false;
+  config.model.latent = {.multi_latent_attention = true,
+                         .q_lora_rank = 96,
+                         .kv_lora_rank = 64,
+                         .qk_head_dim = 32,
+                         .qk_pos_emb_head_dim = 16,
+                         .v_head_dim = 24,
+                         .rope_type = {}};
+  expect_meta_counts_the_formula(config);
 }
 
 PHX_CUDA_TEST(Session, DeterministicModeGivesTheSameBytesTwiceOnCuda) {

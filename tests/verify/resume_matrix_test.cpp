@@ -10,6 +10,7 @@
 #include "phalanx/verify/resume.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
+#include "verify/attention_matrix.h"
 #include "verify/expert_matrix.h"
 #include "verify/matrix_sample.h"
 #include "verify/parity_matrix.h"
@@ -108,10 +109,10 @@ TEST(ResumeMatrix, AStopInTheMiddleChangesNoByte) {
   EXPECT_LT(totals[2].skipped, totals[2].iterations / 2) << "and should have come down";
 }
 
-TEST(ResumeMatrix, NorDoesItWithExperts) {
+void expect_exact_resume_of(const std::vector<MatrixLayout>& matrix) {
   const std::vector<Setting> kinds = precisions();
   const std::vector<MatrixLayout> layouts =
-      all_layouts_wanted() ? expert_matrix() : every_setting_once(expert_matrix());
+      all_layouts_wanted() ? matrix : every_setting_once(matrix);
   ReferenceRuns references({});
   std::vector<Totals> totals(kinds.size());
   for (size_t i = 0; i < layouts.size(); ++i)
@@ -120,6 +121,10 @@ TEST(ResumeMatrix, NorDoesItWithExperts) {
         expect_exact_resume(layouts[i], kinds[k], references.sources(layouts[i].config), totals[k]);
   for (const Totals& total : totals) EXPECT_GT(total.proofs, 0);
 }
+
+TEST(ResumeMatrix, NorDoesItWithExperts) { expect_exact_resume_of(expert_matrix()); }
+
+TEST(ResumeMatrix, NorDoesItWithOtherAttention) { expect_exact_resume_of(attention_matrix()); }
 
 TEST(ResumeProof, SeesStateThatWasNotTakenOver) {
   RunConfig config = tiny_run();

@@ -31,6 +31,29 @@ TEST(Shrink, KeepsEveryAxisAndSaysWhatItShrank) {
     EXPECT_THAT(small.changes, Contains(change));
 }
 
+TEST(Shrink, LatentAttentionStaysLatent) {
+  RunConfig config = large_run();
+  config.model.group_query_attention = false;
+  config.model.qk_layernorm = true;
+  config.model.latent = {.multi_latent_attention = true,
+                         .q_lora_rank = 1536,
+                         .kv_lora_rank = 512,
+                         .qk_head_dim = 128,
+                         .qk_pos_emb_head_dim = 64,
+                         .v_head_dim = 128,
+                         .rope_type = {}};
+  const SmallRun small = shrink(config, kWorld);
+  expect_valid(small, "latent");
+  EXPECT_TRUE(small.config.model.latent.q_lora_rank.has_value());
+  EXPECT_LT(small.config.model.value_dim(), small.config.model.head_dim());
+  EXPECT_THAT(small.changes, Contains("latent width 512 -> 12"));
+  const Sources sources(small.config);
+  const LayoutOutcome many = run_layout(small.config, sources, small.world, {.steps = 2});
+  const LayoutOutcome one =
+      run_layout(on_one_rank(small.config, small.world), sources, 1, {.steps = 2});
+  EXPECT_EQ(compare(many, one).faults(), std::vector<std::string>{});
+}
+
 TEST(Shrink, KeepsTensorParallelRanksWhereThereIsRoom) {
   RunConfig config = large_run();
   config.parallel.pipeline_model_parallel_size = 1;

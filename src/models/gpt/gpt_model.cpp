@@ -154,9 +154,11 @@ Tensor GptModel::logits(const Tensor& tokens, KvCache* cache, bool last_only) { 
 
 KvCache GptModel::make_cache(int64_t length, int64_t batch) const {
   KvCache cache;
-  const Shape shape{length, batch, config_.query_groups() * config_.head_dim()};
+  const int64_t g = config_.query_groups();
+  const Shape keys{length, batch, g * config_.head_dim()};
+  const Shape values{length, batch, g * config_.value_dim()};
   for (int64_t i = 0; i < config_.num_layers; ++i)
-    cache.layers.push_back({empty(shape, dtype_, *device_), empty(shape, dtype_, *device_)});
+    cache.layers.push_back({empty(keys, dtype_, *device_), empty(values, dtype_, *device_)});
   return cache;
 }
 
