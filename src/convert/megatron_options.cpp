@@ -114,8 +114,8 @@ Json megatron_model_options(const Json& args, const std::string& where) {
     if (found != args.end() && !found->is_null()) options[ours] = *found;
   };
   const Json known = fields.json();
-  // Latent attention is refused above; of other models its options, which Megatron always writes, say
-  // nothing.
+  // Latent attention is refused above; of other models its options, which Megatron always writes,
+  // say nothing.
   LatentConfig latent;
   OptionSet idle_fields;
   idle_fields.add("Latent attention", latent);

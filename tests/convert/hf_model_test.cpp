@@ -144,8 +144,9 @@ TEST(HfModel, BiasesOfExpertsThatAreNotZeroAreRefused) {
   tensors.set(name, {DType::f32, {8}}, bytes);
   const TempFolder folder;
   write_folder(folder / "biased", tensors, "deepseek_v3");
-  EXPECT_THAT(error_of([&] { HfModel{folder / "biased"}; }),
-              AllOf(HasSubstr(name), HasSubstr("biases of experts are not taken from such folders yet")));
+  EXPECT_THAT(
+      error_of([&] { HfModel{folder / "biased"}; }),
+      AllOf(HasSubstr(name), HasSubstr("biases of experts are not taken from such folders yet")));
 }
 
 TEST(HfModel, AMissingExpertIsNamed) {
