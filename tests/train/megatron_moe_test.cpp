@@ -129,7 +129,8 @@ void expect_losses_match(const std::string& name) {
                                  {.eps = given.config.norm_epsilon});  // [t, h]
   const Tensor logits =
       router_logits(normed, given.tensor("weight.mlp.router.weight", {e, h}));  // [t, e]
-  const Tensor costs = zeros({4}, DType::f64, test_device());
+  // [e + costs]: what was counted of each expert, then the losses.
+  const Tensor tally = zeros({e + kernels::kBalanceCosts}, DType::f64, test_device());
   const RouterScores scores = moe.moe_router_score_function == RouterScoreFunction::sigmoid
                                   ? RouterScores::sigmoid
                                   : RouterScores::softmax_after;
@@ -138,8 +139,9 @@ void expect_losses_match(const std::string& name) {
         {.batch = 1, .sample = 1, .z = 1},
         {.samples = given.train.micro_batch_size,
          .scale = from_values(std::vector<double>{1}, {1}, DType::f64, test_device()),
-         .costs = costs});
-  const auto found = to_values(costs);
+         .tally = tally});
+  const auto counted = to_values(tally);
+  const std::span found = std::span(counted).subspan(size_t(e));
   const std::pair<const char*, double> losses[] = {{"load_balancing_loss", found[0]},
                                                    {"seq_load_balancing_loss", found[1]},
                                                    {"z_loss", found[3]}};

@@ -50,7 +50,7 @@ TorchDistMetadata two_ranks() {
 
 std::map<std::string, std::vector<FlatPart>> parts_of(const TorchDistMetadata& metadata,
                                                       const nlohmann::json& args) {
-  return bucket_parts(metadata, model(), args, NormModules::fused);
+  return bucket_parts(metadata, model(), args, {NormModules::fused, ExpertModules::sequential});
 }
 
 TEST(BucketState, ParametersLieFromTheLastToTheFirst) {
