@@ -216,6 +216,7 @@ TensorInfos with_buffers(TensorInfos expected, const TensorSource& source,
 }
 
 void load_buffers(const TensorSource& source, const ParameterStore& buffers) {
+  if (buffers.parameters().empty()) return;
   const FlatRange all = buffers.all();
   const FlatState state{"", buffers.weights()};
   std::vector<LocalBox> boxes = boxes_of(buffers, state, {&all, 1});

@@ -71,8 +71,9 @@ struct LoadedModel {
                .initialize = false}),
         buffers(*model, device, {.dtype = acc_dtype(store.weights().dtype()), .buffers = true}) {
     const FlatState weights{"", store.weights()}, kept{"", buffers.weights()};
-    const TensorInfos expected =
-        with_buffers(tensors_of(store, {&weights, 1}), source, tensors_of(buffers, {&kept, 1}));
+    TensorInfos expected = tensors_of(store, {&weights, 1});
+    if (!buffers.parameters().empty())
+      expected = with_buffers(std::move(expected), source, tensors_of(buffers, {&kept, 1}));
     load_parameters(source, store, {&weights, 1},
                     {.ignored = {"optimizer."}, .convert = true, .model = &expected});
     load_buffers(source, buffers);

@@ -56,6 +56,7 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
   });
   lay_out(options);
 
+  if (options.buffers && size_ == 0) return;  // most models have none, and take no byte for them
   weights_ = empty({size_}, options.dtype, device, Purpose::weights);
   set_zero(weights_);
   const bool gradients = options.gradients && !options.buffers;

@@ -60,6 +60,7 @@ std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
       boxes.insert(boxes.end(), more.begin(), more.end());
     }
   const ParameterStore& buffers = session.buffers;
+  if (buffers.parameters().empty()) return boxes;
   const FlatRange share = by == SavedBy::this_rank
                               ? buffers.all()
                               : share_of(buffers, data.rank(Grid::dense), data.size(Grid::dense));

@@ -63,7 +63,8 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
     const FlatRange all = session.store.all();
     collector.add(outcome.weights, session.store, session.store.weights(), {&all, 1});
     const FlatRange buffers = session.buffers.all();
-    collector.add(outcome.weights, session.buffers, session.buffers.weights(), {&buffers, 1});
+    if (!session.buffers.parameters().empty())
+      collector.add(outcome.weights, session.buffers, session.buffers.weights(), {&buffers, 1});
   });
   return outcome;
 }

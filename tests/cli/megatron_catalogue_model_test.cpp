@@ -16,7 +16,6 @@ TEST(MegatronCatalogueModel, NamesAreThereOnceAndStandForNoOption) {
 TEST(MegatronCatalogueModel, KernelsAreTakenAndOtherArchitecturesRefused) {
   EXPECT_EQ(told({"--use-mcore-models"}), "implied --use-mcore-models\n");
   EXPECT_EQ(told({"--transformer-impl", "local"}), "implied --transformer-impl\n");
-  EXPECT_THAT(told({"--multi-latent-attention"}), HasSubstr("multi-latent attention is not"));
   EXPECT_THAT(told({"--is-hybrid-model"}), HasSubstr("only softmax attention"));
 }
 

@@ -47,7 +47,7 @@ TEST(Families, NamesAndArchitecturesAreThereOnce) {
     EXPECT_TRUE(architectures.insert(family.architecture).second) << family.architecture;
     EXPECT_TRUE(std::string(family.layers).starts_with(family.prefix)) << family.name;
   }
-  EXPECT_EQ(names.size(), 11u);
+  EXPECT_EQ(names.size(), 14u);
 }
 
 // A table names options by texts, which the compiler does not check.
