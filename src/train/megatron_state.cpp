@@ -338,10 +338,8 @@ MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_
                                     .wsd_decay = lengths.value("final decay", int64_t{0}),
                                     .total = lengths.value("weight decay", int64_t{0})};
       const Json dense = optimizer_common(config, samples, state, /*experts=*/false);
-      common["optimizer"] = dense;
-      if (expert_ranks > 1)
-        common["optimizer"] = {
-            {"$numbered", {dense, optimizer_common(config, samples, state, /*experts=*/true)}}};
+      const Json experts = optimizer_common(config, samples, state, /*experts=*/true);
+      common["optimizer"] = expert_ranks > 1 ? Json{{"$numbered", {dense, experts}}} : dense;
       common["opt_param_scheduler"] = scheduler_common(config, samples, state.scheduled_samples);
     }
   }

@@ -6,28 +6,15 @@
 #include <vector>
 
 #include "phalanx/kernels/cpu/loops.h"
+#include "phalanx/kernels/cpu/router_order.h"
 
 namespace phx::kernels::cpu {
 
 namespace {
 
-// f<Acc>() for f32 and f64.
-template <class F>
-void for_acc(const Tensor& x, F&& f) {
-  if (x.dtype() == DType::f64) return f.template operator()<double>();
-  PHX_ASSERT(x.dtype() == DType::f32, "a router computes in f32 or f64, not in ", x.dtype());
-  f.template operator()<float>();
-}
-
 template <class Acc>
 Acc sigmoid(Acc x) {
   return Acc(1) / (Acc(1) + std::exp(-x));
-}
-
-// Larger ones first; NaN, which compares with nothing, behind all of them.
-template <class Acc>
-bool before(Acc a, Acc b) {
-  return std::isnan(b) ? !std::isnan(a) : a > b;
 }
 
 // The k best of values [n] among those allowed, the lower index first where equal.
@@ -321,37 +308,6 @@ void route_evenly(int64_t first_token, int64_t experts, Tensor& indices) {
   const int64_t k = indices.dim(1);
   for (int64_t i = 0; i < indices.numel(); ++i)
     indices.data<int32_t>()[i] = int32_t((first_token * k + i) % experts);
-}
-
-void keep_within_capacity(const Tensor& indices, const Tensor& probs, int64_t experts,
-                          int64_t capacity, bool by_weight, Tensor&, Tensor& keep) {
-  const int64_t choices = indices.numel();
-  const int32_t* chosen = indices.data<int32_t>();
-  uint8_t* kept = keep.data<uint8_t>();
-  for_acc(probs, [&]<class Acc>() {
-    std::vector<std::vector<int64_t>> of_expert(static_cast<size_t>(experts));
-    for (int64_t i = 0; i < choices; ++i)
-      if (chosen[i] >= 0) of_expert[size_t(chosen[i])].push_back(i);
-    std::fill(kept, kept + choices, uint8_t(0));
-    for (std::vector<int64_t>& list : of_expert) {
-      if (by_weight)  // stable: equal weights stay in the tokens' order
-        std::ranges::stable_sort(list, [&](int64_t a, int64_t b) {
-          return before(probs.data<Acc>()[a], probs.data<Acc>()[b]);
-        });
-      for (size_t i = 0; i < std::min(list.size(), size_t(capacity)); ++i) kept[list[i]] = 1;
-    }
-  });
-}
-
-void drop_choices(const Tensor& keep, Tensor& indices, Tensor& probs) {
-  const uint8_t* kept = keep.data<uint8_t>();
-  for_acc(probs, [&]<class Acc>() {
-    for (int64_t i = 0; i < keep.numel(); ++i) {
-      if (kept[i] != 0) continue;
-      indices.data<int32_t>()[i] = -1;
-      probs.data<Acc>()[i] = Acc(0);
-    }
-  });
 }
 
 }  // namespace phx::kernels::cpu
