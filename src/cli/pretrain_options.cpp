@@ -6,8 +6,10 @@
 #include "phalanx/base/error.h"
 #include "phalanx/base/json.h"
 #include "phalanx/base/option_rules.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/cli/megatron_catalogue.h"
 #include "phalanx/convert/hf_model.h"
+#include "phalanx/convert/megatron_model.h"
 #include "phalanx/text/tokenizer.h"
 #include "phalanx/train/layout.h"
 #include "phalanx/train/load_session.h"
@@ -97,14 +99,15 @@ TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& 
       !given.train.load.empty() && std::ranges::none_of(kSizesOfAModel, [&](const char* name) {
         return given_set.at(name).given;
       });
-  if (!told && !taken.hf && !unsaid) return taken;
+  const bool there = unsaid && (is_megatron_folder(given.train.load, given.train.ckpt_step) ||
+                                !checkpoints_in(given.train.load).empty());
+  if (!told && !taken.hf && !there) return taken;
   taken.over_flags = told && taken.hf;
   nlohmann::json kept;
   try {
     kept =
         parse_json(checkpoint_options(taken.hf.value_or(given.train.load), given.train.ckpt_step));
   } catch (const std::exception& error) {
-    if (!told && !taken.hf) return taken;  // the sizes are then missing, and said to be
     const std::string flag = told ? "use-checkpoint-args" : "load";
     add(report.problems, flag, str_cat("--", flag, ": ", error.what()),
         taken.hf ? "" : "check --load and --ckpt-step, or give the options of the model as flags");
@@ -186,11 +189,17 @@ bool is_sound(const OptionSet& set, const std::string& group, const ParseReport&
   });
 }
 
-// As in Megatron's pretrain_gpt.py: its two files need no --tokenizer-type.
+// As in Megatron's pretrain_gpt.py: its two files need no --tokenizer-type. Nor does a file that
+// says itself what it is; one that cannot be read is told by whoever opens it.
 void take_default_tokenizer(const OptionSet& set, DataConfig& data) {
   if (set.at("tokenizer-type").failed || !data.tokenizer_type.empty()) return;
-  if (!data.vocab_file.empty() && !data.merge_file.empty())
+  if (!data.vocab_file.empty() && !data.merge_file.empty()) {
     data.tokenizer_type = "GPT2BPETokenizer";
+    return;
+  }
+  std::error_code code;
+  if (!data.tokenizer_model.empty() && std::filesystem::exists(data.tokenizer_model, code))
+    data.tokenizer_type = tokenizer_type_of(data);
 }
 
 void add_layout_problems(const OptionSet& set, int64_t world, ParseResult& result) {

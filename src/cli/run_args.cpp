@@ -108,7 +108,9 @@ std::string meaningless_flags(RunCommand command, std::span<const std::string> a
   }
   if (world_is_given) note("local-ranks");
   // Options of the model may come from there.
-  const bool reads = given.train.use_checkpoint_args || !set.at("num-layers").given;
+  const bool reads = given.train.use_checkpoint_args ||
+                     !(set.at("num-layers").given || set.at("hidden-size").given ||
+                       set.at("num-attention-heads").given);
   if (!reads && !is_hf_folder(given.train.load)) note("load");
   if (!reads && !is_hf_folder(given.train.pretrained_checkpoint)) note("pretrained-checkpoint");
   for (const auto& [flag, why] : report.implied)

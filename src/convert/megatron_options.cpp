@@ -64,7 +64,7 @@ void check_known(const Json& args, const std::string& where) {
     std::string flag = other.argument;
     std::ranges::replace(flag, '_', '-');
     PHX_CHECK(usual, where, " was trained with --", flag, " ", json_text(value),
-              ": such models are not computed here");
+              ": such models are not read from Megatron's checkpoints");
   }
 }
 

@@ -73,9 +73,10 @@ int64_t small_head_dim(TransformerConfig model, int64_t tp) {
 void shrink_latents(TransformerConfig& model, int64_t old_tp, int64_t tp) {
   LatentConfig& latent = model.latent;
   model.num_attention_heads = tp * std::min<int64_t>(model.num_attention_heads / old_tp, 2);
+  const bool as_wide = latent.v_head_dim == latent.query_channels();
   latent.qk_head_dim = 6;
   latent.qk_pos_emb_head_dim = 4;
-  latent.v_head_dim = latent.v_head_dim == latent.query_channels() ? 10 : 8;
+  latent.v_head_dim = as_wide ? 10 : 8;
   latent.kv_lora_rank = 12;
   if (latent.q_lora_rank) latent.q_lora_rank = 14;
   model.hidden_size = 24;

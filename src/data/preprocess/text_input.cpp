@@ -272,11 +272,13 @@ std::vector<Path> files_below(const Path& folder) {
   std::error_code code;
   auto entry = fs::recursive_directory_iterator(folder, code);
   if (code) throw_file_error("read", folder, code.value());
-  for (; entry != fs::recursive_directory_iterator(); entry.increment(code)) {
-    if (code) throw_file_error("read", folder, code.value());
-    const bool hidden = entry->path().filename().native().starts_with('.');
+  while (entry != fs::recursive_directory_iterator()) {
+    const Path path = entry->path();
+    const bool hidden = path.filename().native().starts_with('.');
     if (hidden && entry->is_directory(code)) entry.disable_recursion_pending();
-    if (!hidden && entry->is_regular_file(code)) files.push_back(entry->path());
+    if (!hidden && entry->is_regular_file(code)) files.push_back(path);
+    entry.increment(code);  // after an error it is at the end: a folder that cannot be read is none
+    if (code) throw_file_error("read what is in or behind", path, code.value());
   }
   std::sort(files.begin(), files.end());
   return files;

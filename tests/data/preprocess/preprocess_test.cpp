@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <fstream>
@@ -225,6 +226,17 @@ TEST(FindInputs, AFolderWithoutFilesOrWithBinaryOnesIsRefused) {
   EXPECT_THAT(error_of([&] { find_inputs(empty); }), HasSubstr("empty has no files"));
   write_file(folder / "empty/a.parquet", "PAR1");
   EXPECT_THAT(error_of([&] { find_inputs(empty); }), HasSubstr("no .parquet files"));
+}
+
+TEST(FindInputs, AFolderThatCannotBeReadIsAnErrorAndNotAnEnd) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root reads every folder";
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "texts/closed");
+  write_file(folder / "texts/a", "one");
+  std::filesystem::permissions(folder / "texts/closed", std::filesystem::perms::none);
+  const std::string patterns[] = {(folder / "texts").string()};
+  EXPECT_THAT(error_of([&] { find_inputs(patterns); }), HasSubstr("texts/closed"));
+  std::filesystem::permissions(folder / "texts/closed", std::filesystem::perms::owner_all);
 }
 
 TEST(Preprocess, AWholeDocumentMayBeLongerThanABlock) {
