@@ -48,6 +48,8 @@ TRAINING = ("--seq-length 32 --max-position-embeddings 32 --micro-batch-size 2 -
             "--attention-dropout 0 --init-method-std 0.05 --split 100,0,0 --log-interval 1 --eval-interval 1000 "
             "--eval-iters 0 --save-interval 5")
 TP2, PP2 = "--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 2"
+MTP = " --mtp-num-layers 2 --mtp-loss-scaling-factor 0.3"
+ROPE = " --position-embedding-type rope"
 DP = "--use-distributed-optimizer"  # dp_reshardable, Megatron's default
 FULL = DP + " --dist-ckpt-optim-fully-reshardable"
 EP2 = "--expert-model-parallel-size 2"
@@ -77,6 +79,10 @@ CASES.update({
     # With TP, experts need sequence parallelism, for which Megatron has no norm on a CPU.
     "moe_pp2_ep2_dp": (4, MOE + SHARED, f"{DP} {PP2} {EP2}"),
     "moe_bf16_dp": (1, MOE + " --bf16 --moe-router-dtype fp32", DP),
+    "gpt2_mtp_full": (1, GPT2 + MTP + ROPE, FULL),
+    "llama_mtp_dp": (1, LLAMA + MTP, DP),
+    "moe_mtp_ep2_full": (2, MOE + SHARED + MTP, f"{FULL} {EP2}"),
+    "llama_mtp_pp2_full": (2, LLAMA + MTP, f"{FULL} {PP2}"),
     "llama_bf16_dp": (1, LLAMA + " --bf16", DP),
     "llama_bf16_tp2_plain": (2, LLAMA + " --bf16", TP2),
     "llama_fp16_dp": (1, LLAMA + " --fp16 --initial-loss-scale 4096", DP),
@@ -104,6 +110,7 @@ FIXTURES = {
     "moe_ep2_dp": (2, TINY_MOE, f"{DP} {EP2}"),
     "moe_freq_ep2_full": (2, TINY_MOE + TINY_SHARED + " --num-layers 2", f"{FULL} {EP2}"),
     "moe_bf16_dp": (1, TINY_MOE + " --bf16", DP),
+    "mtp_dp": (1, TINY_LLAMA + MTP, DP),
 }
 
 

@@ -297,6 +297,13 @@ def stand_in_for_apex_adam():
     distributed.HAVE_APEX_OR_TE = distributed.USING_APEX_OPTIMIZER = True
 
 
+def without_layers_for_inference():
+    """Layers that Transformer Engine would bring: without it Megatron cannot even ask whether a layer is one of them."""
+    from megatron.core.tensor_parallel import inference_layers
+
+    inference_layers.is_inference_column_parallel_linear = lambda module: False
+
+
 def keep_losses(path):
     """Every call of Megatron's training_log also adds a line to `path`."""
     import megatron.training.training as training
@@ -336,6 +343,7 @@ def run_one_rank(options, flags):
     if "--apply-layernorm-1p" in flags:
         stand_in_for_apex_norm()
     stand_in_for_apex_adam()
+    without_layers_for_inference()
     program = options.program
     if not os.path.exists(program):
         program = os.path.join(options.megatron, program)

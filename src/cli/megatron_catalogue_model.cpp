@@ -77,10 +77,12 @@ std::span<const CatalogueGroup> model_catalogue() {
        .hint = "leave it out: the result is the same",
        .switches = "mla-down-proj-fusion"},
       {.kind = kRefused,
-       .reason = "multi-token prediction is not in this build yet",
-       .hint = "leave every --mtp flag out: the model predicts the next token",
+       .reason = "each token ahead has a layer of its own here, which the gradients of all losses "
+                 "reach",
+       .hint = "leave it out: --mtp-num-layers and --mtp-loss-scaling-factor are all that "
+               "multi-token prediction needs",
        .switches = "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-standalone",
-       .values = "mtp-num-layers=0 mtp-loss-scaling-factor mtp-hybrid-override-pattern"},
+       .values = "mtp-hybrid-override-pattern"},
       {.kind = kRefused,
        .reason = "only softmax attention is in this build: no linear, sparse or state-space layers",
        .hint = "leave it out: every layer has softmax attention and an MLP; --window-size gives a "

@@ -23,6 +23,8 @@ struct ModelPart {
   int64_t first_layer = 0;
   std::optional<int64_t> num_layers = {};  // none: all
   bool begin = true, end = true;
+  // Layers of multi-token prediction: all of them or none.
+  enum class Ahead : uint8_t { here, earlier, later } ahead = Ahead::here;
 };
 
 // What a model is built with beside its config.

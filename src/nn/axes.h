@@ -33,6 +33,11 @@ class Axes {
     more.add(axis);
     return more;
   }
+  constexpr Axes without(Axis axis) const {
+    Axes less = *this;
+    less.bits_ &= ~(1u << int(axis));
+    return less;
+  }
   constexpr bool operator==(const Axes&) const = default;
 
  private:
@@ -48,18 +53,24 @@ struct ParameterAxes {
   // Every rank along these has a part of its own. pp: one stage has the layer.
   Axes cut = {Axis::pp};
   // The ranks along these all have it and each sees only some of the tokens, positions or heads
-  // that it is used on: the gradient is the sum of theirs. pp: the first and the last stage have it
-  // (a tied embedding).
+  // that it is used on: the gradient is the sum of theirs. pp: several stages have it (an embedding
+  // that is tied to the head, or that multi-token prediction uses too).
   Axes partial = {Axis::dp, Axis::cp};
   // Along every other axis ranks have the same weight and compute the same gradient.
 
-  bool on_two_stages() const { return partial.has(Axis::pp); }
+  bool on_several_stages() const { return partial.has(Axis::pp); }
 };
 
 // Cut over the tensor-parallel ranks, as the big matrices are.
 constexpr ParameterAxes cut_over_tp() { return {.cut = {Axis::tp, Axis::pp}}; }
 // Whole on every tensor-parallel rank, with the same gradient or a part of it on each.
 constexpr ParameterAxes same_over_tp() { return {}; }
+// The same on several stages instead of one, which use it on different layers' behalf.
+constexpr ParameterAxes on_several_stages(ParameterAxes axes) {
+  axes.cut = axes.cut.without(Axis::pp);
+  axes.partial.add(Axis::pp);
+  return axes;
+}
 constexpr ParameterAxes partial_over_tp() { return {.partial = {Axis::tp, Axis::dp, Axis::cp}}; }
 
 }  // namespace phx

@@ -18,10 +18,11 @@ Tensor view(const Tensor& flat, const FlatRange& range, const Shape& shape) {
   return flat.rows(range.offset, range.count).reshape(shape);
 }
 
-// A tied embedding stands apart: two stages exchange it, in a bucket of its own, so that both cut
-// it alike. Then matrices, which decay; of each kind experts behind the others, and class by class.
+// An embedding that several stages have stands apart, in a bucket of its own, so that all of them
+// cut it alike. Then matrices, which decay; of each kind experts behind the others, and class by
+// class.
 auto place(const Parameter& p, const StoreOptions& options) {
-  return std::tuple(!p.axes().on_two_stages(), !p.decays(), p.axes().grid,
+  return std::tuple(!p.axes().on_several_stages(), !p.decays(), p.axes().grid,
                     options.reduction_class ? options.reduction_class(p) : 0);
 }
 
@@ -83,7 +84,7 @@ void ParameterStore::lay_out(const StoreOptions& options) {
     runs_.back().count += range.end() - size_;
     size_ = range.end();
   };
-  const auto is_tied = [](const Parameter* p) { return p->axes().on_two_stages(); };
+  const auto is_tied = [](const Parameter* p) { return p->axes().on_several_stages(); };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter* parameter = parameters_[i];
     const bool full = !buckets_.empty() && options.bucket_elements > 0 &&

@@ -23,4 +23,18 @@ std::pair<Tensor, Tensor> split_columns(const Tensor& x, int64_t a) {
   return {both[0], both[1]};
 }
 
+Tensor join_columns(const Tensor& a, const Tensor& b) {
+  const int64_t m = a.dim(-1), n = b.dim(-1);
+  PHX_CHECK(a.shape().with_last(n) == b.shape() && a.dtype() == b.dtype(), "join_columns: a is ",
+            a.shape(), " of ", a.dtype(), " and b ", b.shape(), " of ", b.dtype(),
+            ", but they should have the same rows and type");
+  Tensor y = empty(a.shape().with_last(m + n), a.dtype(), a.device());
+  copy_columns(a, 0, m, y, 0);
+  copy_columns(b, 0, n, y, m);
+  return with_backward(y, {a, b}, [m](const Tensor& dy, GradOut& grad) {  // [.., m + n]
+    if (grad.wants(0)) copy_columns(dy, 0, grad.out(0));
+    if (grad.wants(1)) copy_columns(dy, m, grad.out(1));
+  });
+}
+
 }  // namespace phx

@@ -139,7 +139,7 @@ SplitRanges split(const ParameterStore& store, std::span<const FlatRange> ranges
   };
   int64_t tied_end = 0;  // tied parameters come first, each in a bucket of its own
   for (const Bucket& bucket : store.buckets()) {
-    if (!store.parameters()[bucket.parameters.front()]->axes().on_two_stages()) break;
+    if (!store.parameters()[bucket.parameters.front()]->axes().on_several_stages()) break;
     add(bucket.range);
     tied_end = bucket.range.end();
   }

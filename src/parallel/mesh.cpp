@@ -43,8 +43,11 @@ Mesh::Mesh(World& world, const MeshOptions& options)
     tp_cp_ = make(world, grid.group_of(rank_, "tp-cp"), "tp-cp");
   }
   const std::vector<int> pipeline = grid.group_of(rank_, "pp");
-  if (pipeline.size() > 1 && options.tied_embedding && (first_stage() || last_stage()))
-    embedding_ = make(world, {pipeline.front(), pipeline.back()}, "embedding");
+  if (std::ranges::find(options.embedding_stages, pp_rank()) != options.embedding_stages.end()) {
+    std::vector<int> holders;
+    for (const int stage : options.embedding_stages) holders.push_back(pipeline.at(size_t(stage)));
+    embedding_ = make(world, std::move(holders), "embedding");
+  }
   if (pipeline.size() > 1) pipeline_.emplace(world, pipeline, options.chunks);
 }
 

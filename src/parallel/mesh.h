@@ -24,7 +24,9 @@ struct MeshOptions {
   // The experts' grid; expert_tp 0: the dense layers' tp. Without experts it has no groups.
   bool experts = false;
   int ep = 1, expert_tp = 0;
-  bool tied_embedding = true;  // the first and the last stage share it
+  // Which stages have the word embedding: the first; the last, when it is tied to the head; the one
+  // with multi-token prediction. Ascending.
+  std::vector<int> embedding_stages = {0};
 };
 
 class Mesh {
@@ -57,7 +59,7 @@ class Mesh {
   Communicator* tp_cp() const { return tp_cp_.get(); }
   const AxisSizes& expert_sizes() const { return grids_.expert.sizes(); }
   int expert_index(Axis axis) const { return grids_.expert.index(rank_, name_of(axis)); }
-  // First and last stage, which share a tied embedding; null on the stages between.
+  // The stages that have the word embedding, if they are several; null on the others.
   Communicator* embedding() const { return embedding_.get(); }
   // Over whom what a rank owns of a gradient is summed after the buckets: see Ownership.
   Communicator* summed_after(Axis axis) const;

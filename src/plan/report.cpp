@@ -57,16 +57,24 @@ std::string bytes_text(int64_t bytes, ByteUnits units) {
 }
 
 std::string stage_holds(const Layout& layout, int stage) {
-  std::string embedding, loss, layers;
+  std::string layers;
+  std::vector<std::string> parts;
+  bool embedding = false, loss = false;
+  int ahead = 0;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(stage))) {
-    if (chunk.has_embedding) embedding = "embedding, ";
-    if (chunk.has_loss) loss = ", loss";
+    embedding = embedding || chunk.has_embedding;
+    loss = loss || chunk.has_loss;
+    ahead += chunk.num_mtp_layers;
     if (chunk.num_layers > 0) layers += (layers.empty() ? "layers " : " ") + layer_span(chunk);
   }
-  const std::string all = embedding + layers + loss;
-  if (!layers.empty()) return all;
-  if (embedding.empty() && loss.empty()) return "nothing";
-  return embedding.empty() ? "loss" : loss.empty() ? "embedding" : "embedding, loss";
+  if (embedding) parts.emplace_back("embedding");
+  if (!layers.empty()) parts.push_back(layers);
+  if (ahead > 0) parts.push_back(str_cat(ahead, " ahead"));
+  if (loss) parts.emplace_back("loss");
+  if (parts.empty()) return "nothing";
+  std::string all;
+  for (const std::string& part : parts) all += (all.empty() ? "" : ", ") + part;
+  return all;
 }
 
 std::vector<StageRange> equal_stages(const RunPlan& plan) {

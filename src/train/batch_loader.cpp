@@ -37,7 +37,8 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const Batch
   const SampleParts parts = source->parts();
   layout_ = {.positions = parts.positions,
              .packed = parts.cu_seqlens,
-             .plane = shape.seq_length * shape.micro_batch};
+             .plane = shape.seq_length * shape.micro_batch,
+             .ahead = shape.ahead};
   PHX_CHECK(shape.reads || !parts.any(),
             "a rank that reads no samples cannot know their masks, positions and lengths");
   if (!shape.reads) return;
@@ -95,9 +96,10 @@ void BatchLoader::Reader::fill(const Sample& sample, int64_t index, int64_t j, i
     }
   }
   if (layout.positions) {
-    int32_t* positions = numbers + layout.positions_at() + first;
+    int32_t* positions = numbers + layout.positions_at(0) + first;
     for (int64_t i = 0; i < s; ++i) positions[i * step] = sample.positions[size_t(i)];
   }
+  if (layout.ahead > 0) fill_ahead(sample, j, numbers, batch);
   if (!layout.packed) {
     sequences.squared += s * s;
     return;
@@ -113,6 +115,32 @@ void BatchLoader::Reader::fill(const Sample& sample, int64_t index, int64_t j, i
   }
 }
 
+// Where a sequence ends there is nothing ahead.
+void BatchLoader::Reader::fill_ahead(const Sample& sample, int64_t j, int32_t* numbers,
+                                     HostBatch& batch) const {
+  const int64_t s = shape.seq_length, step = layout.packed ? 1 : shape.micro_batch;
+  const int64_t first = layout.packed ? j * s : j;
+  const std::vector<int32_t> whole{0, int32_t(s)};
+  const std::vector<int32_t>& ends = layout.packed ? sample.cu_seqlens : whole;
+  for (int64_t k = 1; k <= layout.ahead; ++k) {
+    int32_t* tokens = numbers + layout.tokens_at(k) + first;
+    int32_t* labels = numbers + layout.labels_at(k) + first;
+    int32_t* positions = layout.positions ? numbers + layout.positions_at(k) + first : nullptr;
+    int64_t& counted = batch.ahead[batch.ahead.size() - size_t(layout.ahead - k) - 1];
+    for (size_t sequence = 1; sequence < ends.size(); ++sequence) {
+      for (int64_t i = ends[sequence - 1]; i < ends[sequence]; ++i) {
+        const auto from = size_t(i + k);
+        const bool within = i + k < ends[sequence];
+        const bool counts = within && (sample.loss_mask.empty() || sample.loss_mask[from] != 0);
+        tokens[i * step] = within ? sample.tokens[from] : 0;
+        labels[i * step] = counts ? sample.labels[from] : kIgnored;
+        if (positions != nullptr) positions[i * step] = within ? sample.positions[from] : 0;
+        counted += counts;
+      }
+    }
+  }
+}
+
 BatchLoader::HostBatch BatchLoader::Reader::read(int64_t consumed,
                                                  int64_t num_micro_batches) const {
   HostBatch batch;
@@ -122,6 +150,7 @@ BatchLoader::HostBatch BatchLoader::Reader::read(int64_t consumed,
     int32_t* numbers = batch.numbers.data() + k * layout.size();
     Sequences sequences{.count = 0, .longest = 0};
     batch.tokens.push_back(0);
+    batch.ahead.resize(batch.ahead.size() + size_t(layout.ahead));
     for (int64_t j = 0; j < shape.micro_batch; ++j) {
       const int64_t index = order.at(consumed + k * shape.data_ranks * shape.micro_batch, j);
       source->sample(index, sample);
@@ -142,10 +171,12 @@ BatchLoader::HostBatch BatchLoader::Reader::blank(int64_t num_micro_batches) con
   HostBatch batch;
   batch.numbers.resize(size_t(num_micro_batches * layout.size()));
   batch.tokens.assign(size_t(num_micro_batches), 0);
+  batch.ahead.assign(size_t(num_micro_batches * layout.ahead), 0);
   const auto b = shape.micro_batch;
   for (int64_t k = 0; k < num_micro_batches; ++k) {
     int32_t* numbers = batch.numbers.data() + k * layout.size();
-    std::fill(numbers + layout.plane, numbers + 2 * layout.plane, kIgnored);
+    for (int64_t ahead = 0; ahead <= layout.ahead; ++ahead)
+      std::fill_n(numbers + layout.labels_at(ahead), layout.plane, kIgnored);
     batch.sequences.push_back({.count = b,
                                .longest = shape.seq_length,
                                .squared = b * shape.seq_length * shape.seq_length});
@@ -164,6 +195,10 @@ bool BatchLoader::begin_load(int64_t consumed, int64_t num_micro_batches) {
   consumed_ = consumed;
   num_micro_batches_ = num_micro_batches;
   tokens_.assign(size_t(num_micro_batches), layout_.plane);
+  tokens_ahead_.clear();
+  for (int64_t i = 0; i < num_micro_batches; ++i)
+    for (int64_t k = 1; k <= layout_.ahead; ++k)
+      tokens_ahead_.push_back(layout_.plane - shape_.micro_batch * std::min(k, shape_.seq_length));
   sequences_.clear();
   return shape_.reads && device_.device().kind() != DeviceKind::meta;
 }
@@ -211,6 +246,7 @@ void BatchLoader::place(HostBatch batch) {
   copy_from_host(used, static_cast<const int32_t*>(staging.memory.get()));
   staging.read = runtime.stream(StreamName::compute).record();
   tokens_ = std::move(batch.tokens);
+  tokens_ahead_ = std::move(batch.ahead);
   sequences_ = std::move(batch.sequences);
 }
 
@@ -237,10 +273,17 @@ Batch BatchLoader::micro_batch(int64_t k) const {
   const int64_t plane = layout_.plane;
   const Shape shape =
       layout_.packed ? Shape{plane, 1} : Shape{shape_.seq_length, shape_.micro_batch};
-  Batch batch{.tensors = {{"tokens", numbers.rows(0, plane).reshape(shape)},
-                          {"labels", numbers.rows(plane, plane).reshape(shape)}}};
-  if (layout_.positions)
-    batch.tensors.add("positions", numbers.rows(layout_.positions_at(), plane).reshape(shape));
+  Batch batch{.counted = {tokens_[size_t(k)]}};
+  for (int64_t ahead = 0; ahead <= layout_.ahead; ++ahead) {
+    const auto add = [&](const std::string& name, int64_t at) {
+      batch.tensors.add(ahead == 0 ? name : str_cat(name, ".", ahead),
+                        numbers.rows(at, plane).reshape(shape));
+    };
+    add("tokens", layout_.tokens_at(ahead));
+    add("labels", layout_.labels_at(ahead));
+    if (layout_.positions) add("positions", layout_.positions_at(ahead));
+    if (ahead > 0) batch.counted.push_back(tokens_ahead_[size_t(k * layout_.ahead + ahead - 1)]);
+  }
   if (!layout_.packed) return batch;
   // Memory on a CPU follows from the number of sequences and the longest of them; with as many as
   // there can be, most of them empty, every step asks for the same. On a GPU memory does not depend

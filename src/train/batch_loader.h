@@ -23,6 +23,8 @@ struct BatchShape {
   int64_t num_micro_batches = 1;  // of the largest batch
   int64_t seq_length = 0;
   int64_t data_rank = 0, data_ranks = 1;
+  // Tokens that are predicted beside the next one: tokens.k, labels.k (models/batch.h).
+  int64_t ahead = 0;
   // Whether this rank reads samples. The stages inside of a pipeline need none, unless samples have
   // masks, positions or lengths.
   bool reads = true;
@@ -60,14 +62,18 @@ class BatchLoader {
   SamplePlace samples(int64_t k) const;  // of micro-batch k
 
  private:
-  // The numbers of a micro-batch, i32: tokens, labels, positions if samples have them, and where
-  // sequences begin (at most every token does) if they are packed.
+  // The numbers of a micro-batch, i32: tokens, labels, positions if samples have them; the same
+  // moved by each number of tokens ahead; and where sequences begin (at most every token does) if
+  // they are packed.
   struct Layout {
     bool positions = false, packed = false;
     int64_t plane = 0;  // tokens of a micro-batch
+    int64_t ahead = 0;
     int64_t size() const;
-    int64_t positions_at() const { return 2 * plane; }
-    int64_t cu_seqlens_at() const { return (positions ? 3 : 2) * plane; }
+    int64_t tokens_at(int64_t k) const { return k * (positions ? 3 : 2) * plane; }
+    int64_t labels_at(int64_t k) const { return tokens_at(k) + plane; }
+    int64_t positions_at(int64_t k) const { return tokens_at(k) + 2 * plane; }
+    int64_t cu_seqlens_at() const { return tokens_at(ahead + 1); }
   };
   struct Sequences {
     int64_t count = 1, longest = 0;  // of a micro-batch
@@ -77,6 +83,7 @@ class BatchLoader {
     std::vector<int32_t> numbers;  // [num_micro_batches, layout.size()]
     std::vector<Sequences> sequences;
     std::vector<int64_t> tokens;
+    std::vector<int64_t> ahead;  // [num_micro_batches, layout.ahead]: labels.k that count
   };
   // What a batch is read by; shared with the thread that reads ahead.
   struct Reader {
@@ -90,6 +97,7 @@ class BatchLoader {
     HostBatch blank(int64_t num_micro_batches) const;
     void fill(const Sample& sample, int64_t index, int64_t j, int32_t* numbers, HostBatch& batch,
               Sequences& sequences) const;
+    void fill_ahead(const Sample& sample, int64_t j, int32_t* numbers, HostBatch& batch) const;
     void check(const Sample& sample, int64_t index) const;
   };
   struct Ahead {
@@ -114,7 +122,7 @@ class BatchLoader {
   std::array<Staging, 2> staging_;
   int next_ = 0;
   int64_t consumed_ = 0, num_micro_batches_ = 0;
-  std::vector<int64_t> tokens_;
+  std::vector<int64_t> tokens_, tokens_ahead_;
   std::vector<Sequences> sequences_;
   std::optional<Ahead> ahead_;
 };

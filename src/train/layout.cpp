@@ -243,7 +243,9 @@ class Checker {
             .last_stage_layers = whole(ranks.decoder_last_pipeline_num_layers),
             .account_for_embedding = ranks.account_for_embedding_in_pipeline_split,
             .account_for_loss = ranks.account_for_loss_in_pipeline_split,
-            .layout = ranks.pipeline_model_parallel_layout};
+            .layout = ranks.pipeline_model_parallel_layout,
+            .num_mtp_layers = int(model.mtp_num_layers),
+            .position_table = model.has_position_table()};
   }
 
  private:
@@ -317,7 +319,8 @@ Layout make_layout(const LayoutConfig& config, int64_t world) {
                  .experts = config.model.moe.any(),
                  .ep = int(ranks.expert_model_parallel_size),
                  .expert_tp = int(expert_tensor_ranks(ranks)),
-                 .tied_embedding = !config.model.untie_embeddings_and_output_weights};
+                 .embedding_stages = layout.placement.embedding_stages(
+                     !config.model.untie_embeddings_and_output_weights)};
   layout.kind = entry_of(config.schedules, ranks.pipeline_schedule, "--pipeline-schedule");
   layout.group_size = int(ranks.microbatch_group_size_per_virtual_pipeline_stage.value_or(0));
   layout.receive_ahead = ranks.overlap_p2p_communication ? 1 : 0;

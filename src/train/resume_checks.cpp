@@ -19,7 +19,7 @@ namespace {
 // trained on, or how, but not which function the weights are.
 const std::set<std::string> kMayDiffer = {
     "seq_length", "max_position_embeddings", "attention_dropout", "hidden_dropout",
-    "init_method_std", "embedding_init_method_std",
+    "init_method_std", "embedding_init_method_std", "mtp_loss_scaling_factor",
     // Padding depends on the ranks, and is not saved.
     "padded_vocab_size", "make_vocab_size_divisible_by",
     // How experts are reached, kept evenly used, and limited.

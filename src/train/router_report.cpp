@@ -43,11 +43,12 @@ RouterReport report_of(const MoeConfig& moe, std::span<const double> row) {
 
 }  // namespace
 
-RouterReports router_reports(const MoeConfig& moe, std::span<const double> tally) {
+RouterReports router_reports(const TransformerConfig& model, std::span<const double> tally) {
+  const MoeConfig& moe = model.moe;
   const auto width = size_t(kernels::RouterTally::width(*moe.num_experts));
   RouterReports reports;
   for (size_t layer = 0; layer < tally.size() / width; ++layer)
-    if (moe.has_experts(int64_t(layer)))
+    if (model.has_experts(int64_t(layer)))
       reports.layers.emplace_back(layer, report_of(moe, tally.subspan(layer * width, width)));
   if (reports.layers.empty()) return reports;
   RouterReport& all = reports.all = reports.layers.front().second;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "phalanx/report/iteration_report.h"
-#include "phalanx/transformer/moe_config.h"
+#include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
 
@@ -15,7 +15,7 @@ struct RouterReports {
   std::vector<std::pair<int64_t, RouterReport>> layers;
 };
 
-// tally: [layers, RouterTally::width] of all ranks.
-RouterReports router_reports(const MoeConfig& moe, std::span<const double> tally);
+// tally: [layers, RouterTally::width] of all ranks; layers of multi-token prediction are the last.
+RouterReports router_reports(const TransformerConfig& model, std::span<const double> tally);
 
 }  // namespace phx

@@ -53,7 +53,8 @@ FlopsShape flops_shape(const TransformerConfig& config) {
                    .num_groups = config.query_groups(),
                    .head_size = config.head_dim(),
                    .padded_vocab = config.padded_vocab(),
-                   .swiglu = config.swiglu};
+                   .swiglu = config.swiglu,
+                   .num_mtp_layers = config.mtp_num_layers};
   if (config.latent.any())
     shape.latent = {.q_rank = config.latent.q_lora_rank.value_or(0),
                     .kv_rank = config.latent.kv_lora_rank,
@@ -61,8 +62,8 @@ FlopsShape flops_shape(const TransformerConfig& config) {
                     .turned = config.latent.qk_pos_emb_head_dim,
                     .value = config.latent.v_head_dim};
   if (!config.moe.any()) return shape;
-  for (int64_t layer = 0; layer < config.num_layers; ++layer)
-    if (config.moe.has_experts(layer)) ++shape.num_moe_layers;
+  for (int64_t layer = 0; layer < config.all_layers(); ++layer)
+    if (config.has_experts(layer)) ++shape.num_moe_layers;
   shape.expert_ffn_hidden = config.expert_size();
   shape.experts_per_token = config.moe.moe_router_topk;
   shape.shared_expert_ffn_hidden = config.moe.moe_shared_expert_intermediate_size.value_or(0);
@@ -79,9 +80,10 @@ std::function<bool(const std::string&)> decays_beside_matrices(const OptimizerCo
 }
 
 BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> source,
-                   Device device, const Mesh& mesh) {
+                   Device device, const Mesh& mesh, const Placement& placement) {
   const int64_t data_ranks = mesh.sizes().dp;
-  const bool reads = mesh.first_stage() || mesh.last_stage() || source->parts().any();
+  const bool reads = mesh.first_stage() || mesh.last_stage() || source->parts().any() ||
+                     placement.mtp_stage() == mesh.pp_rank();
   return BatchLoader(
       std::move(source),
       {.micro_batch = config.train.micro_batch_size,
@@ -89,6 +91,7 @@ BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> 
        .seq_length = config.model.seq_length,
        .data_rank = mesh.dp_rank(),
        .data_ranks = data_ranks,
+       .ahead = config.model.mtp_num_layers,
        .reads = reads},
       vocabulary_of(config.model), device,
       {.type = config.data.dataloader_type, .data_sharding = config.data.data_sharding});
@@ -104,6 +107,12 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
                                      .ep = mesh.expert_sizes().ep,
                                      .tp = mesh.expert_sizes().tp,
                                      .tokens = mesh.tp_cp()}};
+  using Ahead = ModelPart::Ahead;
+  const auto ahead = [&](const ChunkPlacement& chunk) {
+    if (chunk.num_mtp_layers > 0) return Ahead::here;
+    const bool behind = chunk.has_loss && run.model.mtp_num_layers > 0;
+    return behind ? Ahead::earlier : Ahead::later;
+  };
   std::vector<std::unique_ptr<Model>> chunks;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
     chunks.push_back(run.family(run.model, {.recompute = recompute_policy(run.train),
@@ -111,7 +120,8 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
                                             .part = {.first_layer = chunk.first_layer,
                                                      .num_layers = chunk.num_layers,
                                                      .begin = chunk.has_embedding,
-                                                     .end = chunk.has_loss},
+                                                     .end = chunk.has_loss,
+                                                     .ahead = ahead(chunk)},
                                             .loss = run.loss()}));
   return chunks;
 }
@@ -165,7 +175,7 @@ MicroBatchShape micro_batch_shape(const RunConfig& run, const Sources& sources) 
 
 TallyOptions tally_options(const TransformerConfig& model) {
   if (!model.moe.any()) return {};
-  return {.layers = model.num_layers,
+  return {.layers = model.all_layers(),
           .width = kernels::RouterTally::width(*model.moe.num_experts),
           .at_end_of_step = model.moe.moe_router_enable_expert_bias ||
                             model.moe.coefficient("global_aux_loss") != 0};
@@ -205,9 +215,11 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
             .most_micro_batches = run.train.num_micro_batches(mesh.sizes().dp),
             .means = run.model.moe.any(),
             .evaluates_micro_batches =
-                run.train.loss_average == LossAverage::micro_batch && run.sft.sft},
+                run.train.loss_average == LossAverage::micro_batch && run.sft.sft,
+            .ahead = run.model.mtp_num_layers},
            tally_options(run.model)),
-      train_batches(loader(run, sources.train ? sources.train : sources.valid, device, mesh)) {
+      train_batches(loader(run, sources.train ? sources.train : sources.valid, device, mesh,
+                           layout.placement)) {
   device.runtime().allocator().use_arena(run.train.arena);
   for (const auto& chunk : chunks)
     chunk->prepare(device, store.weights().dtype(), run.model.seq_length,
@@ -218,8 +230,9 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
   describe(sources.train);
   describe(sources.valid);
   samples = sources.train ? sources.train : sources.valid;
-  if (sources.valid) valid_batches.emplace(loader(run, sources.valid, device, mesh));
-  if (sources.test) test_batches.emplace(loader(run, sources.test, device, mesh));
+  if (sources.valid)
+    valid_batches.emplace(loader(run, sources.valid, device, mesh, layout.placement));
+  if (sources.test) test_batches.emplace(loader(run, sources.test, device, mesh, layout.placement));
 }
 
 namespace {

@@ -44,6 +44,9 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
   if (loss.means)
     mean_scale_ =
         empty({loss.most_micro_batches}, grad_scale_.dtype(), weights.device(), Purpose::runtime);
+  if (loss.ahead > 0)
+    for (Tensor* made : {&ahead_tally_, &ahead_sums_})
+      *made = empty({2 * loss.ahead}, DType::f64, weights.device(), Purpose::runtime);
   if (tally.layers > 0)
     for (Tensor* made : {&tally_, &tally_sums_})
       *made = empty({tally.layers, tally.width}, DType::f64, weights.device(), Purpose::runtime);
@@ -99,8 +102,12 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
   const CheckedSchedule& plan = schedule("train", micro_batches);
   PlannedStep planned(runtime, "train", micro_batches);
   begin(counts, settings);
-  work.context = {.seed = seed_, .step = settings.iteration, .router_tally = tally_};
+  work.context = {.seed = seed_,
+                  .step = settings.iteration,
+                  .router_tally = tally_,
+                  .ahead_tally = ahead_tally_};
   if (tally_.defined()) set_zero(tally_);
+  if (ahead_tally_.defined()) set_zero(ahead_tally_);
   work.grad_scale = grad_scale_;
   work.mean_scale = mean_scale_;
   Tensor loss_sum = scalars_.slot(Slot::loss_sum);
@@ -150,6 +157,20 @@ std::vector<double> TrainStep::router_tally() {
   if (parts_.mesh.world() != nullptr)
     parts_.mesh.world()->all_reduce(tally_sums_, tally_.runtime().stream(StreamName::compute));
   return to_values(tally_sums_);
+}
+
+std::vector<double> TrainStep::losses_ahead() {
+  if (!ahead_tally_.defined()) return {};
+  copy(ahead_tally_, ahead_sums_);
+  // Every tensor-parallel rank has added the same.
+  if (!counts_loss()) set_zero(ahead_sums_);
+  if (parts_.mesh.world() != nullptr)
+    parts_.mesh.world()->all_reduce(ahead_sums_, ahead_sums_.runtime().stream(StreamName::compute));
+  const std::vector<double> values = to_values(ahead_sums_);
+  std::vector<double> means;
+  for (size_t k = 0; k + 1 < values.size(); k += 2)
+    means.push_back(values[k] / std::max(values[k + 1], 1.0));
+  return means;
 }
 
 // On a GPU the first launch of a kernel loads it, which may wait for everything that runs: also for

@@ -77,6 +77,7 @@ struct LossOptions {
   bool means = false;              // the model has losses that are means over a micro-batch
   // Evaluations with the average over micro-batches: Megatron has it for chats alone.
   bool evaluates_micro_batches = false;
+  int64_t ahead = 0;  // tokens that are predicted beside the next one
 };
 
 class TrainStep {
@@ -99,6 +100,10 @@ class TrainStep {
   // Collective: what the routers of all ranks counted in the last step, [layers, width]; waits for
   // it. Empty without routers.
   std::vector<double> router_tally();
+
+  // Collective: the mean loss of each token ahead in the last step, before its weight; waits for
+  // it. Empty where none is predicted.
+  std::vector<double> losses_ahead();
 
   // Mean token loss (see LossOptions) over `num_batches` global batches from `first_sample` on,
   // without dropout; nothing if `stop` said so in between. Of several ranks all throw UnreadData if
@@ -127,6 +132,7 @@ class TrainStep {
   Tensor mean_scale_;  // [most micro-batches], where the model has such losses
   TallyOptions tally_options_;
   Tensor tally_, tally_sums_;  // f64 [layers, width]: this rank's, and a place to add ranks' up
+  Tensor ahead_tally_, ahead_sums_;  // f64 [2 ahead]: sums and counts of losses, likewise
   bool warm_ = false;
   std::map<std::pair<std::string, int64_t>, CheckedSchedule> schedules_;
   // Of what this rank owns: gradients that are partial sums among `ranks`.

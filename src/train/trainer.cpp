@@ -174,7 +174,7 @@ RunEnd Trainer::train() {
     const bool saves_now = saves() && config_.save_interval && i % *config_.save_interval == 0;
     const bool validates_now = evaluates() && i % *config_.eval_interval == 0;
     const bool reports_now = i % config_.log_interval == 0 || i == 1 || i == iterations_;
-    if (reports_now) look_at_routers();
+    if (reports_now) look_at_tallies();
     collect_until(saves_now || validates_now || reports_now || (alone() && caught() != 0) ? 0
                                                                                           : ahead);
     update_bar();
@@ -285,7 +285,7 @@ void Trainer::take(const StepResults& results) {
   report.losses = {{"lm loss", loss}};
   report.skipped_iterations = results.skipped;
   report.nan_iterations = !std::isfinite(loss);
-  add_routers(report);
+  add_tallies(report);
   if (metrics_) metrics_->write(report);
   if (to_tensorboard) tensorboard_->write(report);
 }

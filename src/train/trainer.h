@@ -67,8 +67,8 @@ class Trainer {
   // Of ranks that are copies of each other, one that is left saves for all.
   void save_own_copy();
   IterationReport make_report();
-  void look_at_routers();
-  void add_routers(IterationReport& report) const;
+  void look_at_tallies();
+  void add_tallies(IterationReport& report) const;
   void report();
   void update_bar();
   void validate(std::optional<BatchLoader>& batches, const std::string& where);
@@ -121,9 +121,10 @@ class Trainer {
   int64_t interval_good_ = 0, interval_all_ = 0, interval_skipped_ = 0, interval_nan_ = 0;
   int64_t interval_samples_ = 0;
   int64_t last_batch_ = 0;  // samples of the last collected iteration
-  // Of iteration routers_at_, which is reported.
+  // Of iteration tallies_at_, which is reported.
   std::optional<RouterReports> routers_;
-  int64_t routers_at_ = 0;
+  std::vector<double> losses_ahead_;
+  int64_t tallies_at_ = 0;
   double last_loss_ = 0, last_grad_norm_ = 0, tokens_per_second_ = 0;
   int64_t last_good_ = 0;  // iteration of this run whose update was made; 0: none yet
   Path loaded_path_;

@@ -68,16 +68,20 @@ IterationReport Trainer::make_report() {
   return report;
 }
 
-// What routers counted stays on the device until a line is due: then ranks add it up, and wait.
-void Trainer::look_at_routers() {
+// What a step counted beside its loss stays on the device until a line is due: then ranks add it
+// up, and wait.
+void Trainer::look_at_tallies() {
+  tallies_at_ = enqueued_;
+  losses_ahead_ = session_.step.losses_ahead();
   const std::vector<double> tally = session_.step.router_tally();
-  if (tally.empty()) return;
-  routers_ = router_reports(session_.config.model.moe, tally);
-  routers_at_ = enqueued_;
+  if (!tally.empty()) routers_ = router_reports(session_.config.model, tally);
 }
 
-void Trainer::add_routers(IterationReport& report) const {
-  if (!routers_ || routers_->layers.empty() || report.iteration != routers_at_) return;
+void Trainer::add_tallies(IterationReport& report) const {
+  if (report.iteration != tallies_at_) return;
+  for (size_t k = 0; k < losses_ahead_.size(); ++k)
+    report.losses.emplace_back(str_cat("mtp_", k + 1, " loss"), losses_ahead_[k]);
+  if (!routers_ || routers_->layers.empty()) return;
   report.routers = routers_->all;
   if (session_.config.model.moe.moe_per_layer_logging) report.router_layers = routers_->layers;
 }
@@ -94,7 +98,7 @@ void Trainer::report() {
   if (interval_good_ > 0) report.losses = {{"lm loss", interval_loss_ / double(interval_good_)}};
   report.skipped_iterations = interval_skipped_;
   report.nan_iterations = interval_nan_;
-  add_routers(report);
+  add_tallies(report);
   terminal_.print(log_line(report, time_stamp(std::chrono::system_clock::now())));
   interval_loss_ = 0;
   interval_good_ = interval_all_ = interval_skipped_ = interval_nan_ = 0;

@@ -18,7 +18,7 @@ std::vector<NamedPart> decoder_layer(const LayerContext& layer) {
         {.name = "self_attention", .part = std::make_unique<LatentAttention>(layer), .path = ""});
   else
     parts.push_back({"self_attention", std::make_unique<SelfAttention>(layer)});
-  if (layer.config.moe.has_experts(layer.layer))
+  if (layer.config.has_experts(layer.layer))
     parts.push_back({.name = "moe", .part = std::make_unique<MoeLayer>(layer), .path = ""});
   else
     parts.push_back({"mlp", std::make_unique<Mlp>(layer)});

@@ -43,7 +43,7 @@ RopeTables::RopeTables(const TransformerConfig& config, int64_t heads, int64_t l
       pairs_(config.rotary_interleaved || config.latent.any() ? RopePairs::interleaved
                                                               : RopePairs::halves) {
   std::map<std::pair<double, bool>, Tensor> made;  // layers differ in base and stretching at most
-  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+  for (int64_t layer = 0; layer < config.all_layers(); ++layer) {
     if (!config.layer_uses_rope(layer)) {
       table_of_layer_.emplace_back();
       continue;

@@ -91,6 +91,7 @@ bool TransformerConfig::uses_yarn() const {
 }
 
 std::optional<WindowSize> TransformerConfig::layer_window(int64_t layer) const {
+  layer = pattern_layer(layer);
   if (!window_size || !window_attn_skip_freq) return window_size;
   const FrequencyPattern& freq = *window_attn_skip_freq;
   const bool windowed = freq.is_list() ? freq.list.at(static_cast<size_t>(layer)) != 0
@@ -104,6 +105,7 @@ bool TransformerConfig::layer_uses_rope(int64_t layer) const {
     return false;
   }
   if (!no_rope_freq) return true;
+  layer = pattern_layer(layer);
   const bool skipped = no_rope_freq->is_list()
                            ? no_rope_freq->list.at(static_cast<size_t>(layer)) != 0
                            : (layer + 1) % no_rope_freq->every == 0;

@@ -4,6 +4,7 @@
 // Layers are counted from 0 in every method here.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -86,6 +87,10 @@ struct TransformerConfig {
   // Latent attention.
   LatentConfig latent;
 
+  // Multi-token prediction (models/gpt/next_tokens.h).
+  int64_t mtp_num_layers = 0;
+  double mtp_loss_scaling_factor = 0.1;
+
   // Biases.
   bool add_bias_linear = true;
   bool add_qkv_bias = false;
@@ -127,12 +132,17 @@ struct TransformerConfig {
   int64_t rotary_dim() const;  // how many of these are rotated; even
   bool uses_yarn() const;
 
-  // Layers may differ.
+  // Layers may differ. Those of multi-token prediction have the indices behind the decoder's, and
+  // are made as its last layer is.
+  int64_t all_layers() const { return num_layers + mtp_num_layers; }
+  bool has_experts(int64_t layer) const { return moe.has_experts(pattern_layer(layer)); }
   std::optional<WindowSize> layer_window(int64_t layer) const;  // none: full causal attention
   bool layer_uses_rope(int64_t layer) const;
   double layer_rotary_base(int64_t layer) const;
   // Gemma-3: layers with the local base see short distances only, so no stretching applies to them.
   bool layer_stretches_rope(int64_t layer) const;
+
+  int64_t pattern_layer(int64_t layer) const { return std::min(layer, num_layers - 1); }
 
   // Writes what unset fields come to, on `tp` tensor-parallel ranks, into the fields: for the
   // record of a run.

@@ -101,6 +101,14 @@ void TransformerConfig::each(Field&& field) {
   moe.each(field);
   latent.each(field);
 
+  field("mtp-num-layers", mtp_num_layers,
+        "predict so many tokens more, each by a layer of its own behind the decoder (multi-token "
+        "prediction, DeepSeek-V3); 0: none",
+        InRange{0, 64});
+  field("mtp-loss-scaling-factor", mtp_loss_scaling_factor,
+        "weight of the mean of these predictions' losses beside the next token's loss",
+        NotNegative{});
+
   field("add-bias-linear", add_bias_linear, "linear layers without biases",
         OffSwitch{"disable-bias-linear"});
   field("add-qkv-bias", add_qkv_bias, "bias on the QKV projection even without the others");

@@ -39,10 +39,19 @@ Sizes pick(const Sizes& all, size_t count) {
   return sizes;
 }
 
-std::string layout_text(const Sizes& sizes) {
+// Layers of multi-token prediction stand beside the loss, or in the piece before it.
+struct Ahead {
+  int layers = 0;
+  bool apart = false;
+};
+
+std::string layout_text(const Sizes& sizes, const Ahead& ahead) {
   std::string text = "E";
-  for (size_t i = 0; i < sizes.size(); ++i)
+  const size_t with_ahead = sizes.size() - (ahead.apart ? 2 : 1);
+  for (size_t i = 0; i < sizes.size(); ++i) {
     text += (i == 0 ? "" : "|") + std::string(size_t(sizes[i]), 't');
+    if (i == with_ahead) text += std::string(size_t(ahead.layers), 'm');
+  }
   return text + "L";
 }
 
@@ -56,6 +65,7 @@ int sum(const Sizes& sizes) {
 int split(RunConfig& config, const Placement& before, int stages) {
   ParallelConfig& ranks = config.parallel;
   int64_t& layers = config.model.num_layers;
+  config.model.mtp_num_layers = std::min<int64_t>(config.model.mtp_num_layers, 2);
   const Sizes all = piece_sizes(before);
   const int chunks = std::min(before.chunks, 2), pieces = stages * chunks;
   if (ranks.num_virtual_stages_per_pipeline_rank)
@@ -65,7 +75,10 @@ int split(RunConfig& config, const Placement& before, int stages) {
     Sizes sizes = pick(all, size_t(pieces));
     for (int& size : sizes) size = small_size(size, all);
     if (sum(sizes) == 0) sizes.front() = 1;  // all layers were in pieces that were not picked
-    ranks.pipeline_model_parallel_layout = layout_text(sizes);
+    // The rank of the piece before the loss is neither the first nor the last of three.
+    const bool apart = stages > 2 && before.mtp_stage() && *before.mtp_stage() != before.stages - 1;
+    ranks.pipeline_model_parallel_layout =
+        layout_text(sizes, {.layers = int(config.model.mtp_num_layers), .apart = apart});
     layers = sum(sizes);
     return *std::ranges::max_element(sizes);
   }

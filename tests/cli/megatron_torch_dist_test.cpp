@@ -35,7 +35,7 @@ struct Saved {
 const Saved kSaved[] = {
     {"llama_tp2_dp", 1e-6},       {"gpt2_pp2_dp", 1e-6, 8},        {"gpt2_full", 1e-6},
     {"llama_bf16_plain", 1.6e-3}, {"gpt2_bf16_dp", 1.6e-3},        {"moe_ep2_dp", 1e-6, 10},
-    {"moe_bf16_dp", 1.6e-3, 10},  {"moe_freq_ep2_full", 1e-6, 16},
+    {"moe_bf16_dp", 1.6e-3, 10},  {"moe_freq_ep2_full", 1e-6, 16}, {"mtp_dp", 1e-6, 14},
 };
 
 Path fixture(const std::string& name) { return Path(PHX_TEST_DATA) / "megatron" / name; }

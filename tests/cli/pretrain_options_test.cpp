@@ -149,7 +149,7 @@ TEST(PretrainOptions, EveryStageTellsItsProblemsAtOnce) {
                       "--tokenizer-model",
                       std::string(PHX_TEST_DATA) + "/tokenizers/sentencepiece.model"})),
       (Texts{
-          "multi-token prediction is not in this build yet",
+          "each token ahead has a layer of its own here, which the gradients of all losses reach",
           "--nonsense is no flag of Phalanx or Megatron",
           "--hidden-size 66 is not a multiple of --num-attention-heads 4",
           "one of --train-iters and --train-samples is required: a run has one length",

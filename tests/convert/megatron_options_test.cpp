@@ -38,7 +38,7 @@ TEST(MegatronOptions, OlderArgumentsHaveTheNamesOfTheFlags) {
 TEST(MegatronOptions, ArgumentsOfAnotherFunctionAreRefusedByName) {
   for (const char* args :
        {R"({"moe_latent_size": 8})", R"({"moe_router_enable_expert_bias": true})",
-        R"({"multi_latent_attention": true})", R"({"mtp_num_layers": 1})",
+        R"({"multi_latent_attention": true})", R"({"mtp_use_repeated_layer": true})",
         R"({"softmax_type": "learnable"})", R"({"qk_l2_norm": true})",
         R"({"apply_residual_connection_post_layernorm": true})", R"({"glu_linear_offset": 1.0})"}) {
     std::string key = parse_json(args).begin().key();

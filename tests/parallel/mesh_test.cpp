@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 
@@ -38,16 +39,23 @@ TEST(Mesh, RanksOfSamplesAndOfPositionsAreOneGroupButTwoAxes) {
   EXPECT_EQ(group_ranks, (std::set{0, 1, 2, 3})) << "which piece of the optimizer it owns";
 }
 
-TEST(Mesh, GradientsOfATiedEmbeddingAreSummedOverTheEndsOfThePipeline) {
-  const ParameterAxes tied{.cut = {Axis::tp}, .partial = {Axis::dp, Axis::cp, Axis::pp}};
-  run_thread_ranks(3, {}, [&](World& world) {
-    const Mesh mesh(world, {.sizes = {.tp = 1, .cp = 1, .ep = 1, .dp = 1, .pp = 3}});
-    const bool end = world.rank() != 1;
-    EXPECT_EQ(size_of(mesh.summed_after(Axis::pp)), end ? 2 : 1);
-    if (!end) return;
-    EXPECT_TRUE(mesh.ownership_of(tied).summed_after.has(Axis::pp));
-    EXPECT_EQ(mesh.ownership_of(tied).speaks, mesh.first_stage());
-  });
+TEST(Mesh, GradientsOfAnEmbeddingAreSummedOverTheStagesThatHaveIt) {
+  const ParameterAxes shared = on_several_stages(cut_over_tp());
+  EXPECT_EQ(shared.cut, (Axes{Axis::tp}));
+  EXPECT_EQ(shared.partial, (Axes{Axis::dp, Axis::cp, Axis::pp}));
+  // None but the first; tied to the head; with multi-token prediction before the head; both.
+  for (const std::vector<int>& holders :
+       {std::vector{0}, std::vector{0, 2}, std::vector{0, 1}, std::vector{0, 1, 2}}) {
+    run_thread_ranks(3, {}, [&](World& world) {
+      const Mesh mesh(world, {.sizes = {.tp = 1, .cp = 1, .ep = 1, .dp = 1, .pp = 3},
+                              .embedding_stages = holders});
+      const bool has_it = std::ranges::find(holders, world.rank()) != holders.end();
+      EXPECT_EQ(size_of(mesh.summed_after(Axis::pp)), has_it ? int(holders.size()) : 1);
+      if (!has_it) return;
+      EXPECT_TRUE(mesh.ownership_of(shared).summed_after.has(Axis::pp));
+      EXPECT_EQ(mesh.ownership_of(shared).speaks, mesh.first_stage());
+    });
+  }
 }
 
 TEST(Mesh, AWorldOfAnotherSizeIsRefused) {

@@ -34,7 +34,7 @@ std::string place(const ParameterAxes& axes, const Grids& grids, int rank) {
 bool holds(const ParameterAxes& axes, const Grids& grids, int rank) {
   const RankGrid& grid = grids.of(axes.grid);
   const int stage = grid.index(rank, "pp");
-  return !axes.on_two_stages() || stage == 0 || stage == grid.sizes().pp - 1;
+  return !axes.on_several_stages() || stage == 0 || stage == grid.sizes().pp - 1;
 }
 
 TEST(Ownership, EveryElementIsCountedAndSavedOnceInEveryWorld) {

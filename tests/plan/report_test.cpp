@@ -34,11 +34,15 @@ TEST(PlanReport, StagesOfEmbeddingOrLossAloneAreNamed) {
   config.model.num_layers = 2;
   config.parallel.pipeline_model_parallel_size = 4;
   config.parallel.pipeline_model_parallel_layout = "E|t||tL";
-  const Layout layout = make_layout(config.layout(), 4);
+  Layout layout = make_layout(config.layout(), 4);
   EXPECT_EQ(stage_holds(layout, 0), "embedding");
   EXPECT_EQ(stage_holds(layout, 1), "layers 0");
   EXPECT_EQ(stage_holds(layout, 2), "nothing");
   EXPECT_EQ(stage_holds(layout, 3), "layers 1, loss");
+  layout.placement =
+      place_layers({.num_layers = 2, .stages = 3, .layout = "Et|tmm|L", .num_mtp_layers = 2});
+  EXPECT_EQ(stage_holds(layout, 1), "layers 1, 2 ahead");
+  EXPECT_EQ(stage_holds(layout, 2), "loss");
 }
 
 // Three stages, of which the last two take the same.

@@ -84,6 +84,38 @@ TEST(BatchLoader, PackedSamplesLieInOneRow) {
   EXPECT_EQ(batch.packed.max_seqlen, 3);
 }
 
+TEST(BatchLoader, TokensAheadAreMovedWithinTheirSequence) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  BatchShape shape = two_by_two();
+  shape.ahead = 2;
+  const auto load = [&](const SampleParts& parts) {
+    BatchLoader loader(std::make_shared<Tens>(parts), shape, 1000, runtime.device());
+    loader.load(0);
+    return loader.micro_batch(0);
+  };
+  const Batch plain = load({});
+  EXPECT_THAT(ints(plain.tensors.at("tokens.1")), ElementsAre(1, 11, 2, 12, 0, 0));
+  EXPECT_THAT(ints(plain.tensors.at("labels.1")), ElementsAre(2, 12, 3, 13, -100, -100));
+  EXPECT_THAT(ints(plain.tensors.at("tokens.2")), ElementsAre(2, 12, 0, 0, 0, 0));
+  EXPECT_THAT(ints(plain.tensors.at("labels.2")), ElementsAre(3, 13, -100, -100, -100, -100));
+  EXPECT_THAT(plain.counted, ElementsAre(6, 4, 2));
+  // A label that does not count does not count from further away either.
+  const Batch masked = load({.loss_mask = true, .positions = true});
+  EXPECT_THAT(ints(masked.tensors.at("labels")), ElementsAre(1, -100, 2, 12, 3, 13));
+  EXPECT_THAT(ints(masked.tensors.at("labels.1")), ElementsAre(2, 12, 3, 13, -100, -100));
+  EXPECT_THAT(ints(masked.tensors.at("positions.1")), ElementsAre(1, 0, 2, 1, 0, 0));
+  EXPECT_THAT(masked.counted, ElementsAre(5, 4, 2));
+  // Packed, nothing comes from the next sequence: they have 3, 1 and 2 tokens.
+  const Batch packed = load({.positions = true, .cu_seqlens = true});
+  EXPECT_EQ(packed.tensors.at("tokens.1").shape(), Shape({6, 1}));
+  EXPECT_THAT(ints(packed.tensors.at("tokens.1")), ElementsAre(1, 2, 0, 0, 12, 0));
+  EXPECT_THAT(ints(packed.tensors.at("labels.1")), ElementsAre(2, 3, -100, -100, 13, -100));
+  EXPECT_THAT(ints(packed.tensors.at("positions.1")), ElementsAre(1, 2, 0, 0, 1, 0));
+  EXPECT_THAT(ints(packed.tensors.at("labels.2")), ElementsAre(3, -100, -100, -100, -100, -100));
+  EXPECT_THAT(packed.counted, ElementsAre(6, 3, 1));
+  EXPECT_THAT(ints(packed.packed.cu_seqlens), ElementsAre(0, 3, 4, 6, 6, 6, 6));
+}
+
 // What MFU is measured by: documents of 3, 1 and 2 tokens in the micro-batch above.
 TEST(BatchLoader, DocumentsOfAPackedSampleAreSquaredEachByItself) {
   Runtime runtime({.kind = DeviceKind::cpu});

@@ -182,7 +182,7 @@ TEST(OffloadedOptimizer, BothStagesCutATiedEmbeddingAtTheSameElement) {
         const Mesh mesh(world, layout.mesh);
         Session session(run, sources, runtime.device(), mesh);
         const auto tied =
-            session.store.ranges([](const Parameter& p) { return p.axes().on_two_stages(); });
+            session.store.ranges([](const Parameter& p) { return p.axes().on_several_stages(); });
         ASSERT_EQ(tied.size(), 1u);
         const std::vector<OptimizerState> states = session.optimizer.states();
         const std::lock_guard lock(mutex);

@@ -5,14 +5,16 @@
 namespace phx {
 namespace {
 
-MoeConfig two_experts() {
-  MoeConfig moe;
+TransformerConfig two_experts() {
+  TransformerConfig model;
+  model.num_layers = 3;
+  MoeConfig& moe = model.moe;
   moe.num_experts = 2;
   moe.moe_layer_freq = FrequencyPattern::every_nth(2);
   moe.moe_router_load_balancing_type = {"aux_loss", "global_aux_loss"};
   moe.moe_aux_loss_coeff = {0.5, 0.25};
   moe.moe_z_loss_coeff = 0.1;
-  return moe;
+  return model;
 }
 
 TEST(RouterReport, LoadsAreMultiplesOfTheMeanAndLossesAreMeansWithoutCoefficients) {

@@ -121,5 +121,25 @@ TEST(TrainerReports, AMetricsLineHasTheRatesAndCountersOfItsIteration) {
   EXPECT_EQ(iteration, 3);
 }
 
+TEST(TrainerReports, LossesOfTokensAheadAreNamedAsMegatronNamesThem) {
+  const TempFolder folder;
+  RunConfig config = tiny_run();
+  config.train.train_iters = 2;
+  config.train.log_interval = 1;
+  config.model.mtp_num_layers = 2;
+  config.train.metrics_file = (folder / "metrics").string();
+  run(config, Sources(config));
+  std::ifstream lines(folder / "metrics");
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto json = nlohmann::json::parse(line);
+    // About ln 61, of an untrained model.
+    for (const char* name : {"lm loss", "mtp_1 loss", "mtp_2 loss"})
+      EXPECT_NEAR(json.at(name).get<double>(), 4.1, 0.3) << name;
+    EXPECT_NE(json.at("mtp_1 loss"), json.at("mtp_2 loss"));
+  }
+  EXPECT_EQ(count, 2);
+}
+
 }  // namespace
 }  // namespace phx

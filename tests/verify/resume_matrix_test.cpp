@@ -10,6 +10,7 @@
 #include "phalanx/verify/resume.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
+#include "verify/ahead_matrix.h"
 #include "verify/attention_matrix.h"
 #include "verify/expert_matrix.h"
 #include "verify/matrix_sample.h"
@@ -123,6 +124,8 @@ void expect_exact_resume_of(const std::vector<MatrixLayout>& matrix) {
 }
 
 TEST(ResumeMatrix, NorDoesItWithExperts) { expect_exact_resume_of(expert_matrix()); }
+
+TEST(ResumeMatrix, NorDoesItWithTokensAhead) { expect_exact_resume_of(ahead_matrix()); }
 
 TEST(ResumeMatrix, NorDoesItWithOtherAttention) { expect_exact_resume_of(attention_matrix()); }
 

@@ -48,6 +48,20 @@ TEST(ShrinkLayers, KeepsTheKindsOfStages) {
   EXPECT_EQ(pieces(), "01111112");
 }
 
+TEST(ShrinkLayers, KeepsWhereTokensAheadArePredicted) {
+  RunConfig config = large_run();
+  config.model.mtp_num_layers = 3;
+  const auto layout = [&](const char* text) {
+    config.parallel.pipeline_model_parallel_layout = text;
+    const SmallRun small = shrink(config, kWorld);
+    expect_valid(small, text);
+    EXPECT_EQ(small.config.model.mtp_num_layers, 2);
+    return small.config.parallel.pipeline_model_parallel_layout;
+  };
+  EXPECT_EQ(layout("E|t*10|t*12|(t*12|)*4t*10mmmL"), "E|t|tt|tmmL");
+  EXPECT_EQ(layout("Et*10|t*12|(t*12|)*4t*10mmm|L"), "Et|tt|ttmm|L");
+}
+
 TEST(ShrinkLayers, LayersThatDifferStillDo) {
   RunConfig config = large_run();
   config.model.window_size = WindowSize{4095, 0};

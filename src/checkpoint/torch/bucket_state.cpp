@@ -80,7 +80,13 @@ ModelCut model_cut(const Json& args) {
        .last_stage_layers = optional("decoder_last_pipeline_num_layers"),
        .account_for_embedding = flag_at(args, "account_for_embedding_in_pipeline_split"),
        .account_for_loss = flag_at(args, "account_for_loss_in_pipeline_split"),
-       .layout = layout.is_string() ? layout.get<std::string>() : ""});
+       .layout = layout.is_string() ? layout.get<std::string>() : "",
+       .num_mtp_layers = optional("mtp_num_layers").value_or(0)});
+  PHX_CHECK(cut.placement.stages == 1 || !cut.placement.mtp_stage(),
+            "the optimizer state of a model with --mtp-num-layers on several pipeline stages is "
+            "not found in flat buckets",
+            "\n  hint: save it with --dist-ckpt-optim-fully-reshardable, or load without it: "
+            "--no-load-optim");
   cut.tied = !flag_at(args, "untie_embeddings_and_output_weights");
   cut.experts = integer_at(args, "num_experts").value_or(0);
   if (cut.experts == 0) return cut;

@@ -111,7 +111,18 @@ constexpr auto kBeforeLayers = std::to_array<std::string_view>({
 constexpr auto kBehindLayers = std::to_array<std::string_view>({
     "decoder.final_layernorm.weight",
     "decoder.final_layernorm.bias",
-    "output_layer.weight",
+});
+// Of a layer of multi-token prediction, around its transformer layer.
+constexpr auto kBeforeLayerAhead = std::to_array<std::string_view>({
+    "enorm.weight",
+    "enorm.bias",
+    "hnorm.weight",
+    "hnorm.bias",
+    "eh_proj.weight",
+});
+constexpr auto kBehindLayerAhead = std::to_array<std::string_view>({
+    "final_layernorm.weight",
+    "final_layernorm.bias",
 });
 
 template <class List>
@@ -122,9 +133,30 @@ std::optional<int64_t> place_in(const List& list, std::string_view name) {
 
 // Before, in or behind the layers; the layer; the place there; the place among its experts.
 using Place = std::tuple<int, int64_t, int64_t, std::pair<int64_t, int64_t>>;
+constexpr int kAhead = 3, kOutputLayer = 4;
+
 Place place_of(const std::string& name, const ModuleOrder& order) {
   if (const auto place = place_in(kBeforeLayers, name)) return {0, 0, *place, {}};
   if (const auto place = place_in(kBehindLayers, name)) return {2, 0, *place, {}};
+  if (name == "output_layer.weight") return {kOutputLayer, 0, 0, {}};
+  if (const auto ahead = layer_ahead(name)) {
+    const std::string inside = name.substr(ahead->end + 1);
+    constexpr auto kLayer = int64_t(kBeforeLayerAhead.size()),
+                   kBehind = int64_t(kLayer + kLayerOrder.size());
+    if (const auto place = place_in(kBeforeLayerAhead, inside))
+      return {kAhead, ahead->layer, *place, {}};
+    if (const auto place = place_in(kBehindLayerAhead, inside))
+      return {kAhead, ahead->layer, kBehind + *place, {}};
+    constexpr std::string_view kTransformer = "transformer_layer.";
+    if (inside.starts_with(kTransformer)) {
+      Place place =
+          place_of(str_cat("decoder.layers.0.", inside.substr(kTransformer.size())), order);
+      std::get<0>(place) = kAhead;
+      std::get<1>(place) = ahead->layer;
+      std::get<2>(place) += kLayer;
+      return place;
+    }
+  }
   const auto number = layer_number(name);
   PHX_CHECK(number, printable(name), " is no parameter of a GPT model that is known here",
             "\n  hint: its optimizer state cannot be found in flat buckets: --no-load-optim");

@@ -79,13 +79,25 @@ bool layers_are_alike(const std::map<std::string, TensorInfo>& tensors) {
 
 }  // namespace
 
-std::optional<LayerNumber> layer_number(std::string_view name) {
-  if (!name.starts_with(kLayers)) return std::nullopt;
-  const size_t end = name.find('.', kLayers.size());
+namespace {
+
+std::optional<LayerNumber> number_behind(std::string_view layers, std::string_view name) {
+  if (!name.starts_with(layers)) return std::nullopt;
+  const size_t end = name.find('.', layers.size());
   if (end == name.npos) return std::nullopt;
-  const auto number = whole_number(name.substr(kLayers.size(), end - kLayers.size()));
+  const auto number = whole_number(name.substr(layers.size(), end - layers.size()));
   if (!number) return std::nullopt;
-  return LayerNumber{*number, kLayers.size(), end};
+  return LayerNumber{*number, layers.size(), end};
+}
+
+}  // namespace
+
+std::optional<LayerNumber> layer_number(std::string_view name) {
+  return number_behind(kLayers, name);
+}
+
+std::optional<LayerNumber> layer_ahead(std::string_view name) {
+  return number_behind("mtp.layers.", name);
 }
 
 std::optional<ExpertNumber> expert_number(std::string_view name) {

@@ -40,6 +40,8 @@ struct LayerNumber {
   size_t begin, end;
 };
 std::optional<LayerNumber> layer_number(std::string_view name);
+// The same behind "mtp.layers.", of a layer of multi-token prediction, which are counted from 0.
+std::optional<LayerNumber> layer_ahead(std::string_view name);
 
 // The number of an expert at the end of a name, and where it begins:
 // "..mlp.experts.linear_fc1.weight7". Nothing: no expert's name, or that of all of them together.

@@ -181,7 +181,7 @@ void add_norm_aliases(TorchDistMetadata& metadata) {
 std::vector<std::string> extra_states(const std::map<std::string, StackedTensor>& tensors) {
   std::set<std::pair<std::string, Dims>> modules;  // and how many layers and experts are stacked
   for (const auto& [key, tensor] : tensors) {
-    if (!key.starts_with("decoder.")) continue;
+    if (!key.starts_with("decoder.") && !key.starts_with("mtp.")) continue;
     const std::string module = key.substr(0, key.rfind('.'));
     const auto begin = tensor.info.shape.begin();
     const Dims stacks(begin, begin + static_cast<ptrdiff_t>(tensor.parts[0].index.size()));

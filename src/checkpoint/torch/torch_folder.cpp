@@ -98,6 +98,9 @@ void TorchFolder::RankFile::add_model(const PickleValue& model) {
   }
   // A file of a few bytes could otherwise ask for any amount of memory.
   for (const auto& [name, tensor] : chunk.tensors) {
+    PHX_CHECK(!name.starts_with("mtp."), archive.where(),
+              " has layers of multi-token prediction, which are read from torch_dist folders only",
+              "\n  hint: save it with --ckpt-format torch_dist");
     const int64_t held = static_cast<int64_t>(tensor.bytes.size()) / size_of(tensor.info.dtype);
     PHX_CHECK(*num_elements(tensor.info.shape) <= held, archive.where(), ": ", printable(name),
               " is ", describe(tensor.info), ", but its storage has ", held, " elements");

@@ -4,7 +4,10 @@
 
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
+#include "phalanx/models/gpt/token_ahead.h"
 #include "phalanx/models/model.h"
 #include "phalanx/nn/embedding.h"
 #include "phalanx/ops/lm_loss.h"
@@ -21,7 +24,7 @@ class GptModel : public Model, private Generator {
 
   void prepare(Device device, DType dtype, int64_t length, int64_t micro_batch) override;
   const ModelPart& part() const override { return options_.part; }
-  // One tensor, "hidden": [s/tp or s, b, h].
+  // "hidden": [s/tp or s, b, h], and behind the layers of multi-token prediction "ahead.1" .. too.
   MessageSpec input(const MicroBatchShape& shape) const override;
   MessageSpec output(const MicroBatchShape& shape) const override;
   ModelOutput forward(const StageMessage& input, const Batch& batch, const Tensor& grad_scale,
@@ -33,34 +36,46 @@ class GptModel : public Model, private Generator {
   Tensor hidden(const Tensor& tokens, const ForwardContext& context);  // [s, b]
   Tensor layers(const Tensor& x, const ForwardContext& context);       // [s/tp or s, b, h]
 
-  Tensor head_loss(const Tensor& hidden, const Batch& batch, const Tensor& grad_scale);
+  // Of the next token; ahead > 0: of one so many tokens further.
+  Tensor head_loss(const Tensor& hidden, const Batch& batch, const Tensor& grad_scale,
+                   int64_t ahead = 0);
   // One rank only.
   Tensor logits_of(const Tensor& hidden);  // [.., h] -> [t, v]
 
  private:
   KvCache make_cache(int64_t length, int64_t batch) const override;
   Tensor logits(const Tensor& tokens, KvCache* cache, bool last_only) override;
-  MessageSpec message(const MicroBatchShape& shape) const;
+  MessageSpec message(const MicroBatchShape& shape, bool with_ahead) const;
+  // What the layers of multi-token prediction make of the decoder's output: [s/tp, b, h] each.
+  std::vector<Tensor> predict_ahead(Tensor hidden, const Batch& batch,
+                                    const ForwardContext& context);
+  Tensor with_losses_ahead(const Tensor& loss, std::span<const Tensor> ahead, const Batch& batch,
+                           const Tensor& grad_scale, const ForwardContext& context);
   VocabTable& output() { return output_ ? *output_ : *embedding_; }
   LmLossOptions loss_options();
-  Tensor embed(const Tensor& tokens, const ForwardContext& context);
+  // `ahead`: the tokens are those of so many positions further.
+  Tensor embed(const Tensor& tokens, const Tensor& positions, const ForwardContext& context,
+               int64_t ahead = 0);
 
-  // Names: "embedding.word_embeddings", "embedding.position_embeddings".
-  class EmbeddingGroup : public Module {
+  // Names: "embedding.word_embeddings", "embedding.position_embeddings", "mtp.layers.0".
+  class Group : public Module {
    public:
     using Module::add_child;
   };
 
   TransformerConfig config_;
   ModelOptions options_;
-  EmbeddingGroup embedding_group_;
+  Group embedding_group_;
   std::optional<VocabTable> embedding_;
   std::optional<Embedding> positions_;
   TransformerBlock decoder_;
+  Group ahead_group_;  // "mtp"
+  std::vector<std::unique_ptr<TokenAhead>> ahead_;
   // An untied head's table, or the last stage's copy of a tied one: [v, h].
   std::optional<VocabTable> output_;
   std::optional<RopeTables> rope_;
-  Tensor position_ids_;  // [length/tp, b] i64 with its own positions, learned positions only
+  // [length/tp, b] i64 with its own positions, learned positions only; at [k] of tokens.k.
+  std::vector<Tensor> position_ids_;
   std::optional<Device> device_;
   DType dtype_ = DType::f32;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <span>
 
 #include "phalanx/base/error.h"
@@ -193,6 +194,25 @@ int count(const std::string& tokens, char token) {
 }
 
 // The rules on what the stages of a layout hold, seen as one row of tokens: E t..t m..m L.
+// The stage with m has a copy of the embedding. A rank has one copy, so it has no other stage that
+// holds one: not the first, and not L with a tied head, unless L is the very stage.
+void check_mtp_stage(const PlacementConfig& config, const std::vector<std::string>& stages,
+                     Problems& problems) {
+  const auto found = std::ranges::find_if(stages, [](auto& s) { return count(s, 'm') > 0; });
+  const auto stage = int(found - stages.begin());
+  const int last = int(stages.size()) - 1, rank = stage % config.stages;
+  if (stage == last) return;
+  const auto refuse = [&](const std::string& rule) {
+    report(problems, kLayout, str_cat(kLayout, " \"", config.layout, "\" ", rule),
+           "put m into the stage with L");
+  };
+  if (rank == 0 || rank == last % config.stages)
+    refuse(str_cat("has m in stage ", stage, ", on pipeline rank ", rank,
+                   ", which has the embedding or the loss in another stage"));
+  else if (config.position_table)
+    refuse("has m in a stage without L, but learned positions can be shared by two stages only");
+}
+
 void check_layout(const PlacementConfig& config, const std::vector<std::string>& stages,
                   Problems& problems) {
   const std::string row = std::accumulate(stages.begin(), stages.end(), std::string());
@@ -226,6 +246,8 @@ void check_layout(const PlacementConfig& config, const std::vector<std::string>&
     refuse("has t after m", "put all m after the last t");
   if (std::count_if(stages.begin(), stages.end(), [](auto& s) { return count(s, 'm') > 0; }) > 1)
     refuse("has m in several stages", "put all m into one stage");
+  if (config.num_mtp_layers > 0 && problems.size() == before)
+    check_mtp_stage(config, stages, problems);
 }
 
 Pieces layout_pieces(const PlacementConfig& config, Problems& problems) {
@@ -261,6 +283,20 @@ std::vector<int> ChunkPlacement::layers() const {
   std::vector<int> result(num_layers);
   std::iota(result.begin(), result.end(), first_layer);
   return result;
+}
+
+std::optional<int> Placement::mtp_stage() const {
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    for (const ChunkPlacement& chunk : ranks[rank])
+      if (chunk.num_mtp_layers > 0) return int(rank);
+  return std::nullopt;
+}
+
+std::vector<int> Placement::embedding_stages(bool tied) const {
+  std::set<int> holders{0};
+  if (const auto stage = mtp_stage()) holders.insert(*stage);
+  if (tied) holders.insert(stages - 1);
+  return {holders.begin(), holders.end()};
 }
 
 Problems placement_problems(const PlacementConfig& config) {

@@ -31,6 +31,7 @@ struct PlacementConfig {
   bool account_for_loss = false;       // --account-for-loss-in-pipeline-split
   std::string layout;                  // --pipeline-model-parallel-layout; it decides V too
   int num_mtp_layers = 0;              // --mtp-num-layers; on the last piece unless the layout says
+  bool position_table = false;         // positions are learned
 };
 
 struct ChunkPlacement {
@@ -50,6 +51,10 @@ struct Placement {
   std::vector<std::vector<ChunkPlacement>> ranks;  // [pipeline rank][chunk]
 
   const ChunkPlacement& at(int rank, int chunk) const { return ranks[rank][chunk]; }
+  // The rank with the layers of multi-token prediction.
+  std::optional<int> mtp_stage() const;
+  // Those that have the word embedding, ascending. `tied`: the head uses it.
+  std::vector<int> embedding_stages(bool tied) const;
 };
 
 // What is wrong with a config, each with values, rule and way out; empty if nothing is.

@@ -145,6 +145,23 @@ TEST(RegistrationOrder, HasExpertsBetweenTheRouterAndTheSharedExpert) {
   EXPECT_EQ(grouped, names);
 }
 
+// Of multi-token prediction: behind the decoder's norm, before the head.
+TEST(RegistrationOrder, HasLayersAheadBeforeTheHead) {
+  const std::string ahead = "mtp.layers.", inside = "transformer_layer.";
+  std::vector<std::string> names = {"decoder.layers.1.mlp.linear_fc2.weight",
+                                    "decoder.final_layernorm.weight",
+                                    ahead + "0.enorm.weight",
+                                    ahead + "0.hnorm.weight",
+                                    ahead + "0.eh_proj.weight",
+                                    ahead + "0." + inside + "self_attention.linear_proj.weight",
+                                    ahead + "0." + inside + "mlp.experts.linear_fc1.weight2",
+                                    ahead + "0." + inside + "mlp.experts.linear_fc1.weight10",
+                                    ahead + "0.final_layernorm.weight",
+                                    ahead + "1.enorm.weight",
+                                    "output_layer.weight"};
+  EXPECT_EQ(sorted(names, NormModules::separate), names);
+}
+
 TEST(RegistrationOrder, RefusesNamesThatItDoesNotKnow) {
   std::vector<std::string> names = {"decoder.layers.0.mlp.router.bias"};
   EXPECT_THAT(error_of([&] { sort_as_registered(names, {}); }),
@@ -152,9 +169,9 @@ TEST(RegistrationOrder, RefusesNamesThatItDoesNotKnow) {
   names = {"decoder.layers.0.mlp.experts.linear_fc1.bias3"};
   EXPECT_THAT(error_of([&] { sort_as_registered(names, {}); }),
               HasSubstr("linear_fc1.bias3 is no parameter of an expert"));
-  names = {"mtp.layers.0.enorm.weight"};
+  names = {"mtp.layers.0.other.weight"};
   EXPECT_THAT(error_of([&] { sort_as_registered(names, {}); }),
-              HasSubstr("mtp.layers.0.enorm.weight is no parameter of a GPT model"));
+              HasSubstr("mtp.layers.0.other.weight is no parameter of a GPT model"));
 }
 
 TEST(RegistrationOrder, FollowsTheImplementation) {

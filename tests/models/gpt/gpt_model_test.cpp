@@ -109,5 +109,88 @@ TEST(GptModel, TheLossIsThatOfTheLogits) {
   EXPECT_NEAR(to_values(output.loss_sum)[0], expected, 1e-12);
 }
 
+// The main loss, and factor / K times the mean of each loss ahead for every token that the main one
+// counts: by the losses that the model itself adds up, at weights a little apart.
+TEST(GptModel, LossesAheadEnterTheGradientsAndNotTheLoss) {
+  TransformerConfig config = tiny();
+  config.mtp_num_layers = 2;
+  config.mtp_loss_scaling_factor = 0.6;
+  for (const bool tied : {true, false}) {
+    config.untie_embeddings_and_output_weights = !tied;
+    GptModel model(config);
+    ParameterStore store(model, test_device(), {.dtype = DType::f64});
+    model.prepare(test_device(), DType::f64, 6, 2);
+    Batch batch{.counted = {11, 6, 3}};  // some labels do not count
+    for (const char* name : {"tokens", "tokens.1", "tokens.2", "labels", "labels.1", "labels.2"})
+      batch.tensors.add(name, rand_ints({6, 2}, 10, Seed{uint64_t(name[0] + name[6] + name[7])}));
+    Tensor tally = zeros({4}, DType::f64, test_device());
+    const ForwardContext context{.ahead_tally = tally};
+    const auto objective = [&](std::vector<double>* main) {
+      GradMode off(test_runtime(), false);
+      set_zero(tally);
+      const ModelOutput output = model.forward({}, batch, {}, context);
+      const std::vector<double> sums = to_values(tally);
+      EXPECT_EQ(sums[1], 6);
+      EXPECT_EQ(sums[3], 3);
+      if (main != nullptr) *main = to_values(output.loss_sum);
+      return to_values(output.loss_sum)[0] + 0.3 * 11 * (sums[0] / 6 + sums[2] / 3);
+    };
+    std::vector<double> main;
+    const double all = objective(&main);
+    EXPECT_GT(all, main[0] + 1) << "nothing is ahead";
+
+    store.begin_step();
+    const Tensor one = from_values(std::vector<double>{1}, {1}, DType::f64, test_device());
+    const ModelOutput output = model.forward({}, batch, one, context);
+    EXPECT_NEAR(to_values(output.loss_sum)[0], main[0], 1e-12);
+    backward(output.loss_sum, one);
+    int looked_at = 0;
+    for (Parameter* parameter : store.parameters()) {
+      parameter->finish_step();
+      const std::vector<double> gradients = to_values(parameter->gradient());
+      Tensor weights = parameter->value();
+      auto* values = weights.data<double>();
+      const auto count = int64_t(gradients.size());
+      for (const int64_t i : {count / 3, count - 1}) {
+        const double kept = values[i], step = 1e-5;
+        values[i] = kept + step;
+        const double above = objective(nullptr);
+        values[i] = kept - step;
+        const double below = objective(nullptr);
+        values[i] = kept;
+        // Central differences of a sum of about 60: rounding 1e-9, curvature 1e-8.
+        EXPECT_NEAR(gradients[size_t(i)], (above - below) / (2 * step), 1e-6)
+            << parameter->name() << " " << i;
+        ++looked_at;
+      }
+    }
+    EXPECT_GT(looked_at, 60);
+  }
+}
+
+TEST(GptModel, LayersAheadLieBehindTheNormOfTheDecoder) {
+  TransformerConfig config = tiny();
+  config.mtp_num_layers = 1;
+  config.untie_embeddings_and_output_weights = true;
+  using Ahead = ModelPart::Ahead;
+  const auto first = names_of(config, {.num_layers = 1, .end = false, .ahead = Ahead::later});
+  const auto middle =
+      names_of(config, {.first_layer = 1, .num_layers = 1, .begin = false, .end = false});
+  const auto last = names_of(
+      config, {.first_layer = 2, .num_layers = 0, .begin = false, .ahead = Ahead::earlier});
+  EXPECT_TRUE(first.contains(kWords) && middle.contains(kWords));
+  EXPECT_TRUE(middle.contains("decoder.final_layernorm.weight"));
+  EXPECT_TRUE(middle.contains("mtp.layers.0.eh_proj.weight"));
+  EXPECT_TRUE(middle.contains("mtp.layers.0.transformer_layer.mlp.linear_fc1.weight"));
+  EXPECT_EQ(last, (std::set<std::string>{kOutput}));
+  const GptModel part(config,
+                      {.part = {.first_layer = 1, .num_layers = 1, .begin = false, .end = false}});
+  const MicroBatchShape shape{.s = 6, .b = 3, .dtype = DType::bf16};
+  EXPECT_EQ(static_cast<const Model&>(part).input(shape).size(), 1u);
+  const MessageSpec output = static_cast<const Model&>(part).output(shape);
+  ASSERT_EQ(output.size(), 2u);
+  EXPECT_EQ(output[1].name, "ahead.1");
+}
+
 }  // namespace
 }  // namespace phx

@@ -220,5 +220,49 @@ TEST(Placement, RefusesLayoutsOfAnotherModel) {
             flag + "\"Ettttm|mL\" has m in several stages\n  hint: put all m into one stage");
 }
 
+TEST(Placement, TheStagesWithTheEmbedding) {
+  const Placement deepseek = place_layers(
+      {.num_layers = 61, .stages = 16, .layout = "Et*3|(tt|)*29,m|L", .num_mtp_layers = 1});
+  EXPECT_EQ(deepseek.mtp_stage(), 14);
+  EXPECT_THAT(deepseek.embedding_stages(/*tied=*/false), ElementsAre(0, 14));
+  EXPECT_THAT(deepseek.embedding_stages(/*tied=*/true), ElementsAre(0, 14, 15));
+  const Placement last = place_layers({.num_layers = 4, .stages = 2, .num_mtp_layers = 1});
+  EXPECT_THAT(last.embedding_stages(/*tied=*/false), ElementsAre(0, 1));
+  const Placement none = place_layers({.num_layers = 4, .stages = 2});
+  EXPECT_EQ(none.mtp_stage(), std::nullopt);
+  EXPECT_THAT(none.embedding_stages(/*tied=*/false), ElementsAre(0));
+  EXPECT_THAT(none.embedding_stages(/*tied=*/true), ElementsAre(0, 1));
+}
+
+TEST(Placement, ARankHasOneCopyOfTheEmbedding) {
+  const auto layout = [](const std::string& text, int stages, bool table = false) {
+    return refusal({.num_layers = 4,
+                    .stages = stages,
+                    .layout = text,
+                    .num_mtp_layers = 1,
+                    .position_table = table});
+  };
+  const std::string flag = "--pipeline-model-parallel-layout ";
+  const std::string hint = "\n  hint: put m into the stage with L";
+  EXPECT_EQ(layout("Ett|t|tm|L", 2),
+            flag +
+                "\"Ett|t|tm|L\" has m in stage 2, on pipeline rank 0, which has the embedding or "
+                "the loss in another stage" +
+                hint);
+  EXPECT_EQ(layout("Ett|ttm||L", 2),
+            flag +
+                "\"Ett|ttm||L\" has m in stage 1, on pipeline rank 1, which has the embedding or "
+                "the loss in another stage" +
+                hint);
+  EXPECT_EQ(layout("Ett|ttm|L", 3, /*table=*/true),
+            flag +
+                "\"Ett|ttm|L\" has m in a stage without L, but learned positions can be shared "
+                "by two stages only" +
+                hint);
+  EXPECT_TRUE(
+      placement_problems({.num_layers = 4, .stages = 3, .layout = "Ett|ttm|L", .num_mtp_layers = 1})
+          .empty());
+}
+
 }  // namespace
 }  // namespace phx
