@@ -85,6 +85,7 @@ int run_pretrain(std::span<const std::string> args, const Catalogue& catalogue) 
   if (const auto exit_code = answer(result, launch ? Ranks::processes : Ranks::threads))
     return *exit_code;
   std::cout << format_implied(result.report);
+  if (!result.note.empty() && (!launch || launch->rank == 0)) std::cout << result.note << "\n";
   check_taken_tokenizer(args, result.options);
   need_vocabulary(result.options);
   return train_main(result.options, launch);

@@ -217,6 +217,19 @@ void check_tokenizer_of_chats(const OptionSet& set, const PretrainOptions& optio
       "--tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER");
 }
 
+// The two averages differ where tokens are masked only, and Megatron's default is not ours.
+std::string note_on_average(const OptionSet& set, const PretrainOptions& options) {
+  const char* masks = options.sft.sft              ? "--sft"
+                      : options.data.eod_mask_loss ? "--eod-mask-loss"
+                                                   : nullptr;
+  const bool stated = set.at("loss-average").given || set.seen("calculate-per-token-loss");
+  if (masks == nullptr || stated) return "";
+  return str_cat("note: ", masks,
+                 " masks tokens, and the loss is the mean over all other tokens of the batch "
+                 "(--calculate-per-token-loss); --loss-average micro-batch trains Megatron's "
+                 "default, a mean of the micro-batches' means");
+}
+
 void add_layout_problems(const OptionSet& set, int64_t world, ParseResult& result) {
   Problems& problems = result.report.problems;
   const auto told = [&](const auto& member, const std::string& value) {
@@ -300,6 +313,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   take_default_tokenizer(set, result.options.data);
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
+  result.note = note_on_average(set, result.options);
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(fewest_ranks(result.options.parallel)));
   result.world = ranks;
