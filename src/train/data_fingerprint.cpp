@@ -216,7 +216,8 @@ class Fingerprint {
       put_content("chat_template.jinja of --chat-template", home / "chat_template.jinja");
     else
       put_content("the file of --chat-template", path);
-    put_content("tokenizer_config.json of --chat-template", home / "tokenizer_config.json");
+    if (folder || path.extension() != ".json")
+      put_content("tokenizer_config.json of --chat-template", home / "tokenizer_config.json");
   }
 
   bool chats_;
