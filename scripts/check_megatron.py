@@ -4,7 +4,8 @@
   python scripts/check_megatron.py --megatron DIR --work FOLDER [--phalanx build/release/phalanx] [case ...]
 
 For each case Megatron trains 15 iterations on CPUs (scripts/megatron_on_cpu.py) and saves after 5, 10 and 15. Then
-  logits    Phalanx computes the fp32 logits of a prompt with iteration 5; Megatron computed them too
+  logits    Phalanx computes the fp32 logits of a prompt with iteration 5, by Megatron's folder and by its import; Megatron
+            computed them too
   import    `phalanx convert import` takes iteration 5, and `phalanx pretrain` goes on to 15: its ten losses beside
             Megatron's
   direct    the same with --load of Megatron's folder, without an import; on two ranks where Megatron has its experts
@@ -204,10 +205,15 @@ class Case:
     def phalanx(self, words, log):
         return run([self.options.phalanx] + words, self.at(log))
 
-    def logits_difference(self):
-        text = self.phalanx(["convert", "check", "--megatron", self.checkpoints, "--ckpt-step", str(self.every),
-                             "--logits", self.logits(), "--tolerance", "1e9"], "check.log")
-        return float(re.search(r"largest difference ([0-9.e+-]+)", text).group(1))
+    def logits_difference(self, native):
+        """The larger one of Megatron's folder and of its import."""
+        sides = {"check": ["--megatron", self.checkpoints, "--ckpt-step", str(self.every)], "check_import": ["--native", native]}
+        found = []
+        for log, side in sides.items():
+            words = ["convert", "check"] + side + ["--logits", self.logits(), "--tolerance", "1e9"]
+            text = self.phalanx(words, log + ".log")
+            found.append(float(re.search(r"against the file's logits:.* largest difference ([0-9.e+-]+)", text).group(1)))
+        return max(found)
 
     def go_on(self, words, name):
         metrics = self.at(name + ".metrics")
@@ -219,15 +225,23 @@ class Case:
                      name + ".log")
         return lines_of(metrics)
 
-    def back(self, native):
+    def back(self, native, name):
         """Megatron's losses from what Phalanx exported."""
-        out, losses = self.at("exported"), self.at("exported.losses")
+        out, losses = self.at(name), self.at(name + ".losses")
         shutil.rmtree(out, ignore_errors=True)
         if os.path.exists(losses):
             os.remove(losses)
-        self.phalanx(["convert", "export", "--native", native, "--torch-dist", out, "--optimizer"] + self.experts, "export.log")
-        self.megatron(["--load", "exported"], "exported.log", losses=losses)
+        words = ["convert", "export", "--native", native, "--torch-dist", out, "--optimizer"]
+        self.phalanx(words + self.experts, name + "_export.log")
+        self.megatron(["--load", name], name + ".log", losses=losses)
         return lines_of(losses)
+
+    def train_on(self, native):
+        """A checkpoint of iteration 10, that Phalanx trained from the import of 5."""
+        saved = self.at("native_trained")
+        shutil.rmtree(saved, ignore_errors=True)
+        self.go_on(["--load", native, "--exit-interval", str(2 * self.every), "--save", saved], "train_on")
+        return saved
 
     def check(self):
         theirs = self.train()
@@ -236,10 +250,11 @@ class Case:
         step = ["--ckpt-step", str(self.every)]
         ranks = self.experts + ["--local-ranks", "2"] if self.experts else []
         self.phalanx(["convert", "import", "--megatron", self.checkpoints, "--native", native] + step, "import.log")
-        found = {"logits": self.logits_difference(),
+        found = {"logits": self.logits_difference(native),
                  "import": largest(self.go_on(["--load", native], "imported"), theirs),
                  "direct": largest(self.go_on(["--load", self.checkpoints] + step + ranks, "direct"), theirs),
-                 "export": largest(self.back(native), theirs)}
+                 "export": largest(self.back(native, "exported"), theirs),
+                 "trained": largest(self.back(self.train_on(native), "trained"), theirs[self.every :])}
         good = not self.fp32 or all(value <= TOLERANCE for value in found.values())
         shown = "   ".join(f"{name} {value:7.1e}" for name, value in found.items())
         print(f"{self.name:22} {shown}   {('good' if self.fp32 else '16 bits') if good else 'DIFFERS'}", flush=True)

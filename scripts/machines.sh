@@ -191,6 +191,10 @@ case_torchrun() {
   alone 4 "${layout[@]}"
   check "four machines: ends well" by_hand 4 1 "${layout[@]}"
   check "four machines: losses and norms are those of one machine to the byte" same_losses metrics
+  layout=(--tensor-model-parallel-size 2 --use-distributed-optimizer)
+  alone 4 "${layout[@]}"
+  check "DP 2 across, TP 2 within: ends well" by_hand 2 2 "${layout[@]}"
+  check "DP 2 across, TP 2 within: losses and norms are those of one machine to the byte" same_losses metrics
   PHX_JOB_KEY='' by_hand 2 1 || true
   check "without PHX_JOB_KEY the error says what to set" says 0 "export PHX_JOB_KEY=[0-9a-f]{32}"
 }
@@ -326,10 +330,37 @@ case_deaths() {
   die off
 }
 
+# Each survivor names the rank that died first, not a neighbour that ended because of it.
+case_survivors() {
+  say "four machines with a rank each, of which node1 dies"
+  local iterations=1000000 begin i jobs=()
+  rm -f "$work"/log?
+  for i in 0 1 2 3; do
+    launch_on "$i" 4 1 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 \
+      --distributed-timeout-minutes 1 &
+    jobs[i]=$!
+  done
+  check "the run has begun" wait_for_iterations
+  begin=$SECONDS
+  kill_machine 1
+  for i in 0 1 2 3; do wait "${jobs[i]}" || true; done
+  check "all have ended within the time-out (after $((SECONDS - begin)) s)" no_longer_than 60
+  for i in 0 2 3; do
+    check "node$i names the rank of node1" says "$i" "error: rank 1 on node1 \(10.77.0.2\) died: "
+  done
+}
+
+# Whatever listens in a machine while its ranks train.
+listening() { ip netns exec "node$1" ss -ltnH; }
+listens() { [ -n "$(listening "$1")" ]; }
+listens_nowhere() { [ -z "$(listening "$1")" ]; }
+is_running() { kill -0 "$1" 2>/dev/null; }
+
 case_strangers() {
   say "a stranger on the network, from before the start to the end"
   command -v python3 >/dev/null || { say "  skipped: no python3"; return 0; }
-  local layout=(--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2) iterations=40
+  local layout=(--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2) iterations=1000 i
+  rm -f "$work"/log?
   alone 4 "${layout[@]}"
   local launch=(--master-addr node0 --master-port "$port" --mesh-port 30100)
   ip netns exec stranger python3 scripts/stranger.py 10.77.0.1 10.77.0.2 -- 29500 30100 30101 >"$work/stranger" &
@@ -337,7 +368,13 @@ case_strangers() {
   launch_on 0 2 2 "${layout[@]}" --metrics-file "$work/metrics" &
   local first=$!
   sleep 6 # the store waits all that time, with an open port
-  launch_on 1 2 2 "${layout[@]}" || true
+  check "node0 listens while it waits" listens 0
+  launch_on 1 2 2 "${layout[@]}" &
+  local training=$!
+  check "the run has begun" wait_for_iterations
+  for i in 0 1; do check "nothing listens in node$i while it trains" listens_nowhere "$i"; done
+  check "and the run has not ended by then" is_running "$first"
+  wait "$training" || true
   check "the run ends well" wait "$first"
   kill "$stranger" 2>/dev/null || true
   wait "$stranger" 2>/dev/null || true
@@ -379,7 +416,7 @@ case_routes() {
 }
 
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself slurm waits keys deaths strangers routes)
+[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself slurm waits keys deaths survivors strangers routes)
 for name in "${cases[@]}"; do "case_$name"; done
 if [ "$failures" -gt 0 ]; then
   say "$failures checks failed"

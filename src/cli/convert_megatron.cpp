@@ -109,10 +109,13 @@ int run_import_megatron(std::span<const std::string> args) {
       options.weights_only ? MegatronParts::weights : MegatronParts::weights_and_optimizer);
   check_holds_no_checkpoint("--native", options.native);
   const std::optional<RunState> state = megatron_run_state(megatron.common_json);
-  // A folder without any state is a model; one whose state cannot be read would lose it unseen.
-  const bool wanted = !options.weights_only && megatron.optimizer_saved && !megatron.release;
+  // A folder without state and iterations is a model. From a run's folder whose state was not saved
+  // (--no-save-optim) or cannot be read, a run would begin again at iteration 0 with a fresh Adam.
+  const bool of_run = megatron.optimizer_saved || (state && state->iteration > 0);
+  const bool wanted = !options.weights_only && of_run && !megatron.release;
   PHX_CHECK(!wanted || megatron.has_optimizer, megatron.why_no_optimizer,
-            "\n  hint: --weights-only leaves optimizer state behind");
+            "\n  hint: --weights-only leaves optimizer state behind, and a run begins with these "
+            "weights at iteration 0");
   PHX_CHECK(!wanted || state, megatron.path.string(),
             " does not say its iteration and how many samples it took, so that a run cannot go on "
             "from it\n  hint: --weights-only leaves optimizer state behind");

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <vector>
 
 #include "phalanx/base/error.h"
@@ -149,9 +150,14 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
       "  PHX_JOB_KEY=... phalanx launch --nproc 4 --nnodes 2 --node-rank 0 --master-addr node0 "
       "--master-port 29500 pretrain --config recipe.yaml"};
   const size_t own = own_flags(args);
-  if (const auto exit_code = parse_args(set, rules, help, args.first(own))) return *exit_code;
   std::span<const std::string> command = args.subspan(own);
   if (!command.empty() && command[0] == "--") command = command.subspan(1);
+  if (const auto exit_code = parse_args(set, rules, help, args.first(own))) {
+    // Both are told at once: what is wrong here, and with the command.
+    if (*exit_code == kExitUsage && !command.empty() && command[0] == "pretrain")
+      std::cerr << format_problems(pretrain_problems(command.subspan(1), catalogue));
+    return *exit_code;
+  }
   if (command.empty())
     throw UsageError(
         "launch: no command to start\n  hint: phalanx launch --nproc 4 pretrain --config "

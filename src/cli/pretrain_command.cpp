@@ -68,6 +68,15 @@ std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t wo
   return answer(parse_pretrain(args, world, RanksFrom::launcher, catalogue), Ranks::processes);
 }
 
+Problems pretrain_problems(std::span<const std::string> args, const Catalogue& catalogue) {
+  const ParseResult result = parse_pretrain(args, std::nullopt, RanksFrom::launcher, catalogue);
+  if (result.report.help) return {};
+  Problems problems = result.report.problems;
+  const Problems lacking = not_in_this_build(result.options);
+  problems.insert(problems.end(), lacking.begin(), lacking.end());
+  return problems;
+}
+
 int run_pretrain(std::span<const std::string> args, const Catalogue& catalogue) {
   const std::optional<LaunchEnvironment> launch = launch_environment();
   const ParseResult result =
@@ -76,6 +85,7 @@ int run_pretrain(std::span<const std::string> args, const Catalogue& catalogue) 
   if (const auto exit_code = answer(result, launch ? Ranks::processes : Ranks::threads))
     return *exit_code;
   std::cout << format_implied(result.report);
+  if (!result.note.empty() && (!launch || launch->rank == 0)) std::cout << result.note << "\n";
   check_taken_tokenizer(args, result.options);
   need_vocabulary(result.options);
   return train_main(result.options, launch);

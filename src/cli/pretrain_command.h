@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "phalanx/base/problem.h"
 #include "phalanx/train/catalogue.h"
 
 namespace phx {
@@ -17,5 +18,9 @@ int run_pretrain(std::span<const std::string> args,
 // Prints it and returns the exit code; nothing if the ranks should start.
 std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world,
                                    const Catalogue& catalogue);
+
+// What is wrong with a command whose number of ranks is not known, because what should say it is
+// wrong itself.
+Problems pretrain_problems(std::span<const std::string> args, const Catalogue& catalogue);
 
 }  // namespace phx

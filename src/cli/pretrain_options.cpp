@@ -202,6 +202,34 @@ void take_default_tokenizer(const OptionSet& set, DataConfig& data) {
     data.tokenizer_type = tokenizer_type_of(data);
 }
 
+bool names_tokenizer(const DataConfig& data) {
+  return !data.tokenizer_type.empty() || !data.tokenizer_model.empty() || !data.vocab_file.empty();
+}
+
+// Chats are text, so that a run on them needs a tokenizer even if it knows the vocabulary's size.
+void check_tokenizer_of_chats(const OptionSet& set, const PretrainOptions& options,
+                              ParseReport& report) {
+  const DataConfig& data = options.data;
+  if (!options.sft.sft || data.mock_data || !data.dataset.empty()) return;
+  if (set.at("tokenizer-type").failed || names_tokenizer(data)) return;
+  add(report.problems, "tokenizer-type",
+      "--tokenizer-type is missing: --sft reads chats, which are text",
+      "--tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER");
+}
+
+// The two averages differ where tokens are masked only, and Megatron's default is not ours.
+std::string note_on_average(const OptionSet& set, const PretrainOptions& options) {
+  const char* masks = options.sft.sft              ? "--sft"
+                      : options.data.eod_mask_loss ? "--eod-mask-loss"
+                                                   : nullptr;
+  const bool stated = set.at("loss-average").given || set.seen("calculate-per-token-loss");
+  if (masks == nullptr || stated) return "";
+  return str_cat("note: ", masks,
+                 " masks tokens, and the loss is the mean over all other tokens of the batch "
+                 "(--calculate-per-token-loss); --loss-average micro-batch trains Megatron's "
+                 "default, a mean of the micro-batches' means");
+}
+
 void add_layout_problems(const OptionSet& set, int64_t world, ParseResult& result) {
   Problems& problems = result.report.problems;
   const auto told = [&](const auto& member, const std::string& value) {
@@ -285,6 +313,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   take_default_tokenizer(set, result.options.data);
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
+  result.note = note_on_average(set, result.options);
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(fewest_ranks(result.options.parallel)));
   result.world = ranks;
@@ -296,8 +325,10 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   // Later stages tell what they find beside the problems of earlier ones: a user sees all at once.
   const bool model_is_sound = is_sound(set, "Model", result.report);
   add_layout_problems(set, ranks, result);
-  if (ranks_from == RanksFrom::launcher)
+  if (ranks_from == RanksFrom::launcher) {
     check_profile_ranks(set, result.options.train, ranks, result.report);
+    check_tokenizer_of_chats(set, result.options, result.report);
+  }
   take_vocabulary(result);
   if (model_is_sound) {
     TransformerConfig model = result.options.model;

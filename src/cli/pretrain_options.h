@@ -46,6 +46,7 @@ struct ParseResult {
   PretrainOptions options;  // resolved when report.ok()
   ParseReport report;
   int64_t world = 1;  // ranks that the options were checked for
+  std::string note;   // for the log of a run: which average of a masked loss is taken; or empty
 };
 
 // Reads and checks everything; reports every problem at once and throws nothing for them. `world`:

@@ -142,7 +142,7 @@ void check_tokens(const OptionSet& options, Problems& problems) {
 // Samples are put in order by NumPy's generator.
 void check_seed(const OptionSet& options, Problems& problems) {
   constexpr double kMost = 4294967295.0;
-  if (options.active("mock-data") || options.active("token-file")) return;
+  if (options.active("token-file")) return;
   if (options.number("seed").value_or(0) <= kMost) return;
   add(problems, "seed",
       shown(options, "seed") + " is too large for NumPy's generator, which shuffles the samples",
@@ -180,7 +180,7 @@ std::vector<Rule> cross_rules() {
        check_source},
       {"--split leaves a share for training, unless --skip-train is given", check_training_share},
       {"a run has fewer than 2^60 tokens", check_tokens},
-      {"--seed is at most 4294967295 where --data-path or chats are read", check_seed},
+      {"--seed is at most 4294967295, except with --token-file", check_seed},
       {"--no-position-embedding does not go with learned positions", check_no_position},
       {"--loss-average micro-batch does not go with --calculate-per-token-loss",
        check_loss_average},

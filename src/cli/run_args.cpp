@@ -49,7 +49,8 @@ constexpr const char* kOfRuns =
     "dataloader-type data-sharding exit-interval exit-duration-in-mins eval-iters eval-interval "
     "skip-train log-interval tensorboard-dir tensorboard-log-interval metrics-file check-args "
     "profile profile-step-start profile-step-end profile-ranks profile-dir nvtx-ranges save "
-    "save-interval save-retain-interval save-hf-interval async-save save-buffer-mib save-optim "
+    "save-verify save-into-used-folder save-interval save-retain-interval save-hf-interval "
+    "async-save save-buffer-mib save-optim "
     "load-optim save-rng load-rng finetune exit-on-missing-checkpoint load-newest-valid "
     "check-for-nan-in-loss-and-grad override-opt-param-scheduler distributed-timeout-minutes "
     "threads";

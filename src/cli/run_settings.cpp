@@ -37,6 +37,7 @@ constexpr MayDiffer kFlags[] = {
     {"tokenizer-model", kContent},
     {"vocab-file", kContent},
     {"merge-file", kContent},
+    {"chat-template", kContent},
 };
 
 // Variables that change what libraries compute, or how ranks talk to each other.

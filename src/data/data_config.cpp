@@ -1,9 +1,12 @@
 #include "phalanx/data/data_config.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/option_rules.h"
+#include "phalanx/data/gpt/blend.h"
 
 namespace phx {
 namespace {
@@ -54,6 +57,15 @@ void check_token_file(const OptionSet& options, Problems& problems) {
   if (options.text("dataloader-type") == "cyclic") refuse("dataloader-type");
 }
 
+bool is_number(const std::string& word) {
+  try {
+    parse_number(word);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Scripts of pretrain_bert.py and pretrain_t5.py name a vocabulary alone, often without a type.
 void check_vocab_file(const OptionSet& options, Problems& problems) {
   const std::string type = options.text("tokenizer-type");
@@ -66,6 +78,37 @@ void check_vocab_file(const OptionSet& options, Problems& problems) {
                " stands without --merge-file, as in scripts of BERT and T5, whose WordPiece "
                "vocabulary it is; they are other models than the GPT family trained here"),
        "for a GPT with GPT-2's tokenizer add --merge-file"});
+}
+
+// Where words do not come in pairs, all of them are prefixes, as in Megatron. A number that no
+// files have as their name is a weight without its prefix then.
+void check_pairs(const std::string& flag, const std::vector<std::string>& words,
+                 Problems& problems) {
+  if (words.size() % 2 == 0) return;
+  for (const std::string& word : words) {
+    std::error_code code;
+    if (!is_number(word) || std::filesystem::exists(word + ".idx", code)) continue;
+    problems.push_back({ProblemKind::rule, "--" + flag,
+                        str_cat("--", flag, " has ", words.size(), " words and the weight ", word,
+                                ": weights stand before prefixes, one before each"),
+                        "as in 0.3 web 0.7 books; there are no files " + word + ".bin and .idx"});
+    return;
+  }
+}
+
+void check_blends(const OptionSet& options, Problems& problems) {
+  for (const char* flag : {"data-path", "train-data-path", "valid-data-path", "test-data-path"}) {
+    const Option& option = options.at(flag);
+    if (option.failed || !options.active(flag)) continue;
+    const auto words = option.get().get<std::vector<std::string>>();
+    try {
+      parse_blend(words);
+      check_pairs(flag, words, problems);
+    } catch (const Error& error) {
+      problems.push_back({ProblemKind::rule, str_cat("--", flag),
+                          str_cat("--", flag, " ", error.what()), "as in 0.3 web 0.7 books"});
+    }
+  }
 }
 
 }  // namespace
@@ -92,6 +135,7 @@ std::vector<Rule> data_rules() {
       requires_option("test-data-path", "train-data-path",
                       "training needs a blend of its own then"),
       {"--split has up to three shares, not all of them 0", check_split},
+      {"a blend has a weight above 0 before every prefix, or no weights", check_blends},
       excludes("dataloader-inter-document-masking", "reset-attention-mask", apart),
       excludes("dataloader-inter-document-masking", "reset-position-ids", apart),
       {"a raw token file has one order and does not tell documents apart", check_token_file},

@@ -6,6 +6,7 @@
 #include "phalanx/base/log.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/torch/torch_kind.h"
 #include "phalanx/convert/hf_model.h"
 #include "phalanx/convert/megatron_model.h"
 
@@ -41,6 +42,14 @@ std::optional<int64_t> newest(const char* flag, const Path& folder) {
   return found->iteration;
 }
 
+// The iteration that a folder of Megatron's checkpoints stands for.
+std::optional<int64_t> megatron_step(const Path& folder, std::optional<int64_t> asked) {
+  const Path path = torch_checkpoint_kind(folder, asked).path;
+  const std::string name = path.filename().string();
+  if (path == folder || !name.starts_with("iter_")) return std::nullopt;
+  return std::stoll(name.substr(name.find('_') + 1));
+}
+
 }  // namespace
 
 std::optional<CheckpointChoice> choose_checkpoint(const Session& session) {
@@ -56,13 +65,19 @@ std::optional<CheckpointChoice> choose_checkpoint(const Session& session) {
            agreed(session, session.mesh.rank() == 0 && is_hf_folder(folder) ? 1 : 0) != 0;
   };
   if (is_hf(train.load)) return CheckpointChoice{train.load, 0, /*finetune=*/true, /*hf=*/true};
-  const auto is_megatron = [&](const std::string& folder, std::optional<int64_t> step) {
+  const auto megatron = [&](const std::string& folder, std::optional<int64_t> step,
+                            bool finetune) -> std::optional<CheckpointChoice> {
     const bool own =
         session.mesh.rank() == 0 && !folder.empty() && is_megatron_folder(folder, step);
-    return agreed(session, own ? 1 : 0) != 0;
+    if (agreed(session, own ? 1 : 0) == 0) return std::nullopt;
+    return CheckpointChoice{folder,
+                            /*iteration=*/0,
+                            finetune,
+                            /*hf=*/false,
+                            /*megatron=*/true,
+                            look([&] { return megatron_step(folder, step); })};
   };
-  if (is_megatron(train.load, train.ckpt_step))
-    return CheckpointChoice{train.load, 0, train.finetune, /*hf=*/false, /*megatron=*/true};
+  if (const auto found = megatron(train.load, train.ckpt_step, train.finetune)) return found;
   if (!train.load.empty()) {
     const std::optional<int64_t> iteration = look([&]() -> std::optional<int64_t> {
       if (train.ckpt_step) return train.ckpt_step;
@@ -72,9 +87,7 @@ std::optional<CheckpointChoice> choose_checkpoint(const Session& session) {
   }
   if (is_hf(train.pretrained_checkpoint))
     return CheckpointChoice{train.pretrained_checkpoint, 0, /*finetune=*/true, /*hf=*/true};
-  if (is_megatron(train.pretrained_checkpoint, {}))
-    return CheckpointChoice{train.pretrained_checkpoint, 0, /*finetune=*/true, /*hf=*/false,
-                            /*megatron=*/true};
+  if (const auto found = megatron(train.pretrained_checkpoint, {}, /*finetune=*/true)) return found;
   if (!train.pretrained_checkpoint.empty()) {
     const std::optional<int64_t> iteration =
         look([&] { return newest("--pretrained-checkpoint", train.pretrained_checkpoint); });

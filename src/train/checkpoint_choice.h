@@ -15,6 +15,8 @@ struct CheckpointChoice {
   bool finetune = false;  // weights only, from iteration 0
   bool hf = false;        // a Hugging Face folder: weights, and no iterations
   bool megatron = false;
+  // Which of a folder of Megatron's; none where the folder is one itself, or has a release.
+  std::optional<int64_t> step = {};
 };
 
 // What rank 0 finds, on all ranks. Nothing if there is no checkpoint and none is demanded.

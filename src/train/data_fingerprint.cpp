@@ -13,6 +13,7 @@
 #include "phalanx/base/option_binder.h"
 #include "phalanx/base/options.h"
 #include "phalanx/checkpoint/manifest.h"
+#include "phalanx/data/gpt/datasets.h"
 
 namespace phx {
 namespace {
@@ -89,6 +90,7 @@ class Fingerprint {
   // What lies on disk, and nothing else.
   explicit Fingerprint(const RunConfig& config) : chats_(config.sft.sft), files_(Files::contents) {
     if (!config.data.mock_data) add_files(config.data);
+    if (!config.sft.chat_template.empty()) add_template(config.sft.chat_template);
   }
   Fingerprint(const RunConfig& config, const SampleSource* train) : chats_(config.sft.sft) {
     DataConfig data = config.data;
@@ -113,13 +115,20 @@ class Fingerprint {
  private:
   void add_files(const DataConfig& data) {
     add_file(data.token_file);
-    for (const auto* words :
-         {&data.data_path, &data.train_data_path, &data.valid_data_path, &data.test_data_path})
+    add_words(data.data_path);
+    for (const auto& [name, words] : {std::pair{"--train-data-path", &data.train_data_path},
+                                      {"--valid-data-path", &data.valid_data_path},
+                                      {"--test-data-path", &data.test_data_path}}) {
+      if (files_ == Files::contents && !words->empty())
+        put(str_cat("words of ", name), str_cat(words->size()));
       add_words(*words);
+    }
     if (!data.data_args_path.empty()) add_words(words_in(data.data_args_path));
-    if (!data.per_split_data_args_path.empty()) add_content(data.per_split_data_args_path);
+    if (!data.per_split_data_args_path.empty()) add_splits(data);
     for (const std::string& file : {data.tokenizer_model, data.vocab_file, data.merge_file})
       if (!file.empty()) add_content(file);
+    if (files_ == Files::contents && !data.tokenizer_model.empty())
+      add_beside_tokenizer(data.tokenizer_model);
   }
 
   void put(const std::string& key, Json value) { values_[key] = std::move(value); }
@@ -136,12 +145,32 @@ class Fingerprint {
 
   void add_words(const std::vector<std::string>& words) {
     for (const std::string& word : words) {
-      if (is_number(word)) {  // of a blend
+      if (is_number(word))  // of a blend
         put(str_cat("weight ", ++num_weights_), word);
-        continue;
+      else
+        add_prefix(word);
+    }
+  }
+
+  void add_prefix(const std::string& prefix) {
+    add_file(chats_ ? prefix : prefix + ".bin");
+    if (!chats_ && files_ == Files::contents) add_file(prefix + ".idx");
+  }
+
+  // The JSON file that names a blend for each split. Checkpoints know its bytes. Ranks compare what
+  // it names, by split: the paths in it may differ from machine to machine.
+  void add_splits(const DataConfig& data) {
+    if (files_ == Files::sizes) return add_content(data.per_split_data_args_path);
+    try {
+      for (const Split split : {Split::train, Split::valid, Split::test}) {
+        const BlendSpec blend = blend_of(data, split);
+        put(str_cat("files of the ", split_name(split), " split"), str_cat(blend.prefixes.size()));
+        for (const double weight : blend.weights)
+          put(str_cat("weight ", ++num_weights_), str_cat(weight));
+        for (const std::string& prefix : blend.prefixes) add_prefix(prefix);
       }
-      add_file(chats_ ? word : word + ".bin");
-      if (!chats_ && files_ == Files::contents) add_file(word + ".idx");
+    } catch (const Error&) {  // the run says what is wrong with it
+      add_content(data.per_split_data_args_path);
     }
   }
 
@@ -161,9 +190,34 @@ class Fingerprint {
 
   void add_content(Path path) {
     if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
+    put_content(path.filename().string(), path);
+  }
+
+  void put_content(const std::string& name, const Path& path) {
     if (!std::filesystem::is_regular_file(path)) return;
-    put(str_cat("content of ", path.filename().string()),
-        str_cat("xxh3:", xxh3(as_bytes(read_file(path)))));
+    put("content of " + name, str_cat("xxh3:", xxh3(as_bytes(read_file(path)))));
+  }
+
+  // What else is read where the tokenizer lies: special tokens, and with --sft the chat template.
+  void add_beside_tokenizer(const Path& model) {
+    const bool folder = std::filesystem::is_directory(model);
+    if (!folder && !chats_ && model.extension() != ".json") return;
+    const Path home = folder ? model : model.parent_path();
+    for (const char* name :
+         {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"})
+      put_content(name, home / name);
+  }
+
+  // As ChatTemplate::load reads it: beside a .jinja file, tokenizer_config.json has the tokens.
+  void add_template(const Path& path) {
+    const bool folder = std::filesystem::is_directory(path);
+    const Path home = folder ? path : path.parent_path();
+    if (folder)
+      put_content("chat_template.jinja of --chat-template", home / "chat_template.jinja");
+    else
+      put_content("the file of --chat-template", path);
+    if (folder || path.extension() != ".json")
+      put_content("tokenizer_config.json of --chat-template", home / "tokenizer_config.json");
   }
 
   bool chats_;

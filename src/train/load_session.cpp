@@ -9,12 +9,14 @@
 #include "phalanx/base/options.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/checkpoint/native_checkpoint.h"
+#include "phalanx/checkpoint/torch/torch_kind.h"
 #include "phalanx/convert/hf_model.h"
 #include "phalanx/convert/megatron_model.h"
 #include "phalanx/train/checkpoint_choice.h"
 #include "phalanx/train/megatron_state.h"
 #include "phalanx/train/older_checkpoints.h"
 #include "phalanx/train/resume_checks.h"
+#include "phalanx/train/same_checkpoint.h"
 #include "phalanx/train/save_session.h"
 #include "phalanx/transformer/transformer_fields.h"
 
@@ -51,6 +53,7 @@ std::vector<std::string> loads_not_wanted(const TensorSource& source, const Tens
 }
 
 Loaded load_hf(Session& session, const Path& folder) {
+  check_same_checkpoint(session, folder, folder_checksum(folder));
   const HfModel hf(folder);
   const std::vector<std::string> differences =
       function_differences(hf.config.model, session.config.model);
@@ -78,11 +81,11 @@ constexpr const char* kWithoutOptimizer =
 // release.
 Loaded load_megatron(Session& session, const CheckpointChoice& found) {
   const TrainConfig& train = session.config.train;
-  const std::optional<int64_t> step =
-      found.folder == Path(train.load) ? train.ckpt_step : std::nullopt;
+  const Path path = torch_checkpoint_kind(found.folder, found.step).path;
+  check_same_checkpoint(session, path.empty() ? found.folder : path, folder_checksum(path));
   const bool wanted = !found.finetune && train.load_optim && !train.skip_train;
   const MegatronModel megatron(
-      found.folder, step, session.config.model.vocab_size.value_or(0),
+      found.folder, found.step, session.config.model.vocab_size.value_or(0),
       wanted ? MegatronParts::weights_and_optimizer : MegatronParts::weights);
   const bool finetune = found.finetune || megatron.release;
   const SavedRun saved{megatron.path.string(), megatron_info(megatron)};
@@ -167,6 +170,8 @@ std::optional<Loaded> load_session(Session& session) {
   // Data-parallel ranks read the same bytes, tensor-parallel ones the same blocks where a matrix is
   // cut by columns; and they may be on one machine.
   const AxisSizes& sizes = session.mesh.sizes();
+  const Path path = find_checkpoint(found->folder, found->iteration);
+  check_same_checkpoint(session, path, native_checksum(path));
   const NativeCheckpoint file =
       open_native(*found, sizes.tp * sizes.cp * sizes.dp == 1 ? Readers::one : Readers::many);
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.

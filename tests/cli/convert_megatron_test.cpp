@@ -97,7 +97,7 @@ TEST(ConvertMegatron, ExportsSayWhichModelTheyAre) {
   const std::string native = folder / "native", out = folder / "out", again = folder / "again";
   output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native});
   output_of({"export", "--native", native, "--torch-dist", out});
-  output_of({"import", "--megatron", out, "--native", again});
+  output_of({"import", "--megatron", out, "--native", again, "--weights-only"});
   const auto model = [](const Path& path) {
     return nlohmann::json::parse(
         PretrainOptions::from_json(NativeCheckpoint(path).info("options")).to_json());
@@ -179,6 +179,41 @@ TEST(ConvertMegatron, StateThatIsNotSavedAsTensorsIsRefusedByItsKind) {
               HasSubstr("15 tensors of weights are in"));
 }
 
+// A run from it would begin at iteration 0, with a fresh Adam.
+TEST(ConvertMegatron, ARunSavedWithoutOptimizerStateIsRefused) {
+  const TempFolder folder;
+  const std::string native = folder / "native", out = folder / "out", again = folder / "again";
+  output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", native});
+  output_of({"export", "--native", native, "--torch-dist", out});
+  std::vector<std::string> import = {"import", "--megatron", out, "--native", again};
+  const std::string error = error_of([&] { run_convert(import); });
+  EXPECT_THAT(error, HasSubstr("iter_0000030 holds no optimizer state"));
+  EXPECT_THAT(error, HasSubstr("--weights-only leaves optimizer state behind"));
+  EXPECT_FALSE(std::filesystem::exists(again));
+  import.push_back("--weights-only");
+  EXPECT_THAT(output_of(import), HasSubstr("15 tensors of weights are in"));
+}
+
+// Neither of them has a run to go on with.
+TEST(ConvertMegatron, WeightsOfIterationZeroAndReleasesNeedNoFlag) {
+  const TempFolder folder;
+  const std::string native = folder / "native", out = folder / "out";
+  output_of(
+      {"import", "--megatron", torch_fixture("torch_dist"), "--native", native, "--weights-only"});
+  output_of({"export", "--native", native, "--torch-dist", out});
+  EXPECT_THAT(output_of({"import", "--megatron", out, "--native", folder / "zero"}),
+              HasSubstr("15 tensors of weights are in"));
+
+  output_of({"import", "--megatron", torch_fixture("torch_dist"), "--native", folder / "run"});
+  output_of({"export", "--native", folder / "run", "--torch-dist", folder / "of_run"});
+  std::filesystem::create_directory(folder / "released");
+  std::filesystem::rename(folder / "of_run" / "iter_0000030", folder / "released" / "release");
+  write_file(folder / "released" / "latest_checkpointed_iteration.txt", "release");
+  EXPECT_THAT(
+      output_of({"import", "--megatron", folder / "released", "--native", folder / "weights"}),
+      HasSubstr("15 tensors of weights are in"));
+}
+
 TEST(ConvertMegatron, APaddedVocabularyHasRoomForTheVocabulary) {
   const TempFolder folder;
   const std::string native = folder / "native";
@@ -195,9 +230,11 @@ TEST(ConvertMegatron, APaddedVocabularyHasRoomForTheVocabulary) {
 
 TEST(ConvertMegatron, OlderKindsAreImportedToo) {
   const TempFolder folder;
-  EXPECT_THAT(
-      output_of({"import", "--megatron", torch_fixture("torch"), "--native", folder / "native"}),
-      HasSubstr("27 tensors of weights are in"));
+  std::vector<std::string> import = {"import", "--megatron", torch_fixture("torch"), "--native",
+                                     folder / "native"};
+  EXPECT_THAT(error_of([&] { run_convert(import); }), HasSubstr("holds no optimizer state"));
+  import.push_back("--weights-only");
+  EXPECT_THAT(output_of(import), HasSubstr("27 tensors of weights are in"));
   EXPECT_THAT(error_of([&] {
                 run_convert(std::vector<std::string>{"import", "--megatron", folder.path(),
                                                      "--native", folder / "native"});

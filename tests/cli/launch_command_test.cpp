@@ -94,6 +94,16 @@ TEST(LaunchCommand, MoreRanksThanTheMachineHasRoomForAreRefused) {
                     ContainsRegex("hint: at most [0-9]+ fit, and this machine has [0-9]+ core")));
 }
 
+TEST(LaunchCommand, ItsOwnProblemsAndThoseOfTheCommandAreToldAtOnce) {
+  const Said said = run({"--nproc", "100000000", "--node-rank", "3", "pretrain", "--hidden-size",
+                         "33", "--num-attention-heads", "4"});
+  EXPECT_EQ(said.code, kExitUsage);
+  EXPECT_THAT(said.error, AllOf(HasSubstr("error: --node-rank 3 is not below --nnodes 1"),
+                                HasSubstr("error: --nproc 100000000: that many processes"),
+                                HasSubstr("error: --num-layers is required"),
+                                HasSubstr("error: --hidden-size 33 is not a multiple of ")));
+}
+
 TEST(LaunchCommand, AUsageErrorOfTheCommandIsSaidOnce) {
   const Said said = run({"--nproc", "4", "pretrain", "--no-such-flag", "1"});
   EXPECT_EQ(said.code, kExitUsage);

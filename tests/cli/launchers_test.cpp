@@ -1,14 +1,20 @@
 // The same run however its ranks are started: threads of one process, processes of `phalanx
 // launch`, and mpirun. They share one reduction, so losses agree to the last bit.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -69,6 +75,36 @@ TEST(Launchers, RanksThatDoNotFitIntoTheMachineAreRefusedWithAllOtherProblems) {
   EXPECT_NE(said.str().find("hint: at most "), std::string::npos) << said.str();
   EXPECT_NE(said.str().find("error: --hidden-size 66 is not a multiple of "), std::string::npos)
       << said.str();
+}
+
+TEST(Launchers, CtrlCAtTheLauncherSavesOnceAndIsAnsweredOnce) {
+  const TempFolder folder;
+  const Path log = folder / "log", saved = folder / "saved";
+  // The launcher itself, not a shell: it is who gets the signal.
+  const std::string command =
+      str_cat("exec ", PHX_BINARY, " launch --nproc 2 pretrain", kFlags,
+              " --train-iters 1000000 --log-interval 1 --save-interval 1000000 --save ",
+              saved.string(), " > ", log.string(), " 2>&1");
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(127);
+  }
+  const auto said = [&] { return std::filesystem::exists(log) ? read_file(log) : ""; };
+  for (int i = 0; i < 600 && said().find("iteration") == std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  ASSERT_EQ(::kill(launcher, SIGINT), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(launcher, &status, 0), launcher);
+  ASSERT_TRUE(WIFEXITED(status)) << said();
+  EXPECT_EQ(WEXITSTATUS(status), 3) << said();
+  const std::string text = said(), words =
+                                       "caught SIGINT: stopping after this iteration, then "
+                                       "saving to " +
+                                       saved.string();
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+  EXPECT_EQ(text.find("caught SIGINT: "), text.rfind("caught SIGINT: ")) << text;
+  EXPECT_TRUE(latest_checkpoint(saved)) << text;
 }
 
 TEST(Launchers, OneCopyOfTheModelIsTheDefaultWithoutALauncher) {

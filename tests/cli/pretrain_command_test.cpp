@@ -55,6 +55,28 @@ TEST(PretrainCommand, ALauncherAnswersWhatNeedsNoRun) {
   EXPECT_EQ(answered(small({"--train-iters", "1"}), 2), std::nullopt) << "the ranks should start";
 }
 
+TEST(PretrainCommand, ARunWithMaskedTokensSaysWhichAverageItTrains) {
+  const auto log = [](Texts extra) {
+    extra.insert(extra.end(), {"--train-iters", "1", "--device", "cpu", "--threads", "1"});
+    const Outcome outcome = run(pretrain(std::move(extra)));
+    EXPECT_EQ(outcome.code, kExitDone) << outcome.err;
+    return outcome.out;
+  };
+  const std::string masked = log({"--eod-mask-loss"});
+  EXPECT_NE(masked.find("note: --eod-mask-loss masks tokens, and the loss is the mean over all "
+                        "other tokens of the batch (--calculate-per-token-loss); --loss-average "
+                        "micro-batch trains Megatron's default"),
+            std::string::npos)
+      << masked;
+  EXPECT_EQ(masked.find("note:"), masked.rfind("note:"));
+  for (const Texts& stated : {Texts{"--eod-mask-loss", "--loss-average", "micro-batch"},
+                              Texts{"--eod-mask-loss", "--loss-average", "token"},
+                              Texts{"--eod-mask-loss", "--calculate-per-token-loss"}, Texts{}})
+    EXPECT_EQ(log(stated).find("note:"), std::string::npos);
+  EXPECT_NE(parse_pretrain(small({"--train-iters", "1", "--sft"})).note.find("--sft masks"),
+            std::string::npos);
+}
+
 TEST(PretrainCommand, ATokenizerThatCannotBeReadIsToldByARunAlone) {
   Texts args = pretrain({"--train-iters", "1", "--tokenizer-type", "HuggingFaceTokenizer",
                          "--tokenizer-model", "/no/such/tokenizer"});

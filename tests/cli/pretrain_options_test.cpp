@@ -159,6 +159,25 @@ TEST(PretrainOptions, EveryStageTellsItsProblemsAtOnce) {
           "--global-batch-size 7 is not a multiple of --micro-batch-size 2 x data parallel 1 = 2",
           "--profile-ranks 9: there is no rank 9 among 3, counted from 0",
           "--vocab-size 100 is too small for the tokenizer's 288 tokens"}));
+  // What datasets and tokenizers would say later: the seed of samples that are made up, weights of
+  // a blend, and the tokenizer that chats need.
+  const std::string seed =
+      "--seed 99999999999 is too large for NumPy's generator, which shuffles the samples";
+  EXPECT_EQ(problems(small({"--train-iters", "1", "--seed", "99999999999", "--hidden-size", "66"})),
+            (Texts{"--hidden-size 66 is not a multiple of --num-attention-heads 4", seed}));
+  Texts args = small({"--train-iters", "1", "--seed", "99999999999", "--data-path", "-1", "a", "2",
+                      "b", "--profile", "--profile-ranks", "9"});
+  std::erase(args, "--mock-data");
+  EXPECT_EQ(problems(args), (Texts{"--data-path gives a the weight -1; a weight is above 0", seed,
+                                   "--profile-ranks 9: there is no rank 9 among 1, counted from "
+                                   "0"}));
+  args = small({"--train-iters", "1", "--seed", "99999999999", "--data-path", "a", "--sft"});
+  std::erase(args, "--mock-data");
+  EXPECT_EQ(problems(args),
+            (Texts{seed, "--tokenizer-type is missing: --sft reads chats, which are text"}));
+  args.insert(args.end(), {"--tokenizer-type", "ByteTokenizer", "--seed", "1"});
+  std::replace(args.begin(), args.end(), std::string("100"), std::string("257"));
+  EXPECT_EQ(problems(args), Texts());
 }
 
 TEST(PretrainOptions, AValueThatWasNotUnderstoodIsNotCountedWith) {

@@ -54,6 +54,9 @@ TEST(RunArgs, FlagsWithoutMeaningAreNamedByCommand) {
             "without meaning for phalanx verify: --save, --bf16, --local-ranks\n");
   EXPECT_EQ(meaningless_flags(RunCommand::verify_resume, args, report, false),
             "without meaning for phalanx verify: --save\n");
+  const Texts saves = small({"--train-iters", "1", "--save-verify", "--save-into-used-folder"});
+  EXPECT_EQ(meaningless_flags(RunCommand::verify, saves, {}, false),
+            "without meaning for phalanx verify: --save-verify, --save-into-used-folder\n");
   const Texts none = {"--num-layers", "2"};
   EXPECT_EQ(meaningless_flags(RunCommand::plan, none, {}, false), "");
 }

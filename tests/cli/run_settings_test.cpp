@@ -12,6 +12,7 @@
 #include "phalanx/base/file.h"
 #include "phalanx/cli/build_info.h"
 #include "phalanx/comm/socket.h"
+#include "phalanx/data/indexed/indexed_writer.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -99,6 +100,95 @@ TEST(RunSettings, DataOfTheSameSizeWithOtherTokensIsNamed) {
   expect_all_say(run_ranks(folder, {{one}, {other}}), "data file 1: a.u16, 2000 bytes, xxh3:");
   for (const Ended& rank : run_ranks(folder, {{one}, {same}}))
     EXPECT_EQ(rank.code, 0) << "paths may differ: " << rank.text;
+}
+
+// A pair of token files: FOLDER/NAME.bin and .idx.
+std::string write_pair(const Path& prefix, int32_t token) {
+  std::filesystem::create_directories(prefix.parent_path());
+  IndexedWriter writer(prefix, TokenCode::u16);
+  for (int document = 0; document < 40; ++document) {
+    writer.add_sequence(std::vector<int32_t>(50, token));
+    writer.end_document();
+  }
+  writer.commit();
+  return prefix.string();
+}
+
+TEST(RunSettings, OtherTokensOfASplitThatAJsonFileNamesAreNamed) {
+  const TempFolder folder;
+  const auto flags_for = [&](const std::string& name, int32_t token) {
+    const std::string common = write_pair(folder / name / "a", 7);
+    const std::string valid = write_pair(folder / name / "b", token);
+    const Path json = folder / (name + ".json");
+    write_file(json, str_cat(R"({"train": [")", common, R"("], "valid": [")", valid, R"("]})"));
+    return str_cat("--per-split-data-args-path ", json.string());
+  };
+  const std::string one = flags_for("one", 7), same = flags_for("same", 7),
+                    other = flags_for("other", 8);
+  const std::vector<Ended> ended = run_ranks(folder, {{one}, {other}});
+  expect_all_say(ended, "data file 3: b.bin, 4000 bytes, xxh3:");
+  EXPECT_THAT(ended[0].text, Not(HasSubstr("data file 1"))) << "the training split is the same";
+  for (const Ended& rank : run_ranks(folder, {{one}, {same}}))
+    EXPECT_EQ(rank.code, 0) << "paths may differ: " << rank.text;
+}
+
+TEST(RunSettings, AnotherShareOfFilesBetweenSplitsIsNamed) {
+  const TempFolder folder;
+  const std::string a = write_pair(folder / "a", 7), b = write_pair(folder / "b", 8);
+  expect_all_say(run_ranks(folder, {{str_cat("--train-data-path ", a, " --valid-data-path ", b)},
+                                    {str_cat("--train-data-path ", a, " ", b)}}),
+                 "data words of --train-data-path: 1 on rank 0; 2 on rank 1");
+}
+
+TEST(RunSettings, AnotherTextOfAChatTemplateIsNamed) {
+  const TempFolder folder;
+  write_file(folder / "chats.jsonl", R"({"prompt": "a", "completion": "b"})");
+  const auto flags_for = [&](const Path& at, const std::string& text) {
+    std::filesystem::create_directories(at.parent_path());
+    write_file(at, text);
+    return str_cat("--sft --tokenizer-type NullTokenizer --data-path ",
+                   (folder / "chats.jsonl").string(), " --chat-template ");
+  };
+  const Path one = folder / "one" / "chat_template.jinja", two = folder / "two/chat_template.jinja";
+  const std::string flags = flags_for(one, "{{ messages }}");
+  flags_for(two, "{{ messages | length }}");
+  expect_all_say(run_ranks(folder, {{flags + one.string()}, {flags + two.string()}}),
+                 "data content of the file of --chat-template: xxh3:");
+  const std::string in_one = flags + one.parent_path().string(),
+                    in_two = flags + two.parent_path().string();
+  expect_all_say(run_ranks(folder, {{in_one}, {in_two}}),
+                 "data content of chat_template.jinja of --chat-template: xxh3:");
+  write_file(two, "{{ messages }}");
+  write_file(folder / "two" / "tokenizer_config.json", "{}");
+  expect_all_say(
+      run_ranks(folder, {{in_one}, {in_two}}),
+      "data content of tokenizer_config.json of --chat-template: nothing on rank 0; xxh3:");
+}
+
+TEST(RunSettings, AnotherFileBesideTheTokenizerIsNamed) {
+  const TempFolder folder;
+  for (const char* home : {"one", "two"}) {
+    std::filesystem::create_directories(folder / home);
+    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                             "chat_template.jinja"})
+      write_file(folder / home / file, "{}");
+  }
+  const auto settings_of = [&](const Path& model) {
+    PretrainOptions options;
+    options.data.tokenizer_model = model.string();
+    options.data.data_path = {"a"};
+    return run_settings(options, "cpu", {});
+  };
+  EXPECT_EQ(settings_of(folder / "one"), settings_of(folder / "two")) << "paths may differ";
+  for (const char* file :
+       {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+    write_file(folder / "two" / file, "{ }");
+    const std::string name = str_cat("data content of ", file);
+    for (const char* model : {"", "tokenizer.json"})
+      EXPECT_NE(settings_of(folder / "one" / model).at(name),
+                settings_of(folder / "two" / model).at(name));
+    write_file(folder / "two" / file, "{}");
+  }
 }
 
 TEST(RunSettings, AMissingDataFileIsNamedWithItsRank) {

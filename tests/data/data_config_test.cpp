@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "phalanx/base/file.h"
 #include "phalanx/base/options.h"
+#include "support/temp_folder.h"
 
 namespace phx {
 namespace {
@@ -22,6 +24,25 @@ TEST(DataConfig, TokensHaveOneSource) {
             "--mock-data and --data-path a exclude each other: tokens have one source");
   EXPECT_EQ(parse({"--token-file", "t.bin", "--train-data-path", "a"}).size(), 1u);
   EXPECT_EQ(parse({"--data-path", "a", "--train-data-path", "b"}).size(), 1u);
+}
+
+TEST(DataConfig, EveryPrefixHasAWeightAboveZeroOrNoneHas) {
+  EXPECT_EQ(parse({"--data-path", "-1", "a", "2", "b"})[0].text,
+            "--data-path gives a the weight -1; a weight is above 0");
+  EXPECT_EQ(parse({"--train-data-path", "0.5", "a", "0.5"})[0].text,
+            "--train-data-path has 3 words and the weight 0.5: weights stand before prefixes, one "
+            "before each");
+  EXPECT_EQ(parse({"--data-path", "1", "a", "b", "c"})[0].text,
+            "--data-path has 1 weights before 2 prefixes: either every prefix has a weight before "
+            "it, or none has");
+  EXPECT_TRUE(parse({"--data-path", "a", "b", "c"}).empty());
+  // Megatron takes an odd number of words as prefixes, and files may be called so.
+  const TempFolder folder;
+  write_file(folder / "7.idx", "");
+  const Path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  EXPECT_TRUE(parse({"--data-path", "7"}).empty());
+  std::filesystem::current_path(before);
 }
 
 TEST(DataConfig, AValidationBlendNeedsATrainingBlend) {

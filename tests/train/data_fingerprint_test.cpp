@@ -120,6 +120,22 @@ TEST(DataFingerprint, KnowsTheFilesOfABlendAndTheTokenizersBytes) {
                           "weight 2: \"0.7\" in the checkpoint, nothing now"));
 }
 
+// What ranks compare and checkpoints never recorded: it would be news to every older checkpoint.
+TEST(DataFingerprint, FilesBesideATokenizerAreNoChangeForACheckpoint) {
+  const TempFolder folder;
+  RunConfig config = tiny_run();
+  config.data.mock_data = false;
+  config.data.train_data_path = {(folder / "a").string()};
+  config.data.tokenizer_model = folder.path().string();
+  config.sft.chat_template = (folder / "chat_template.jinja").string();
+  for (const char* name : {"a.bin", "tokenizer.json"}) write_file(folder / name, "1234");
+  const std::string before = data_fingerprint(config);
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"})
+    write_file(folder / name, "{}");
+  EXPECT_EQ(data_fingerprint(config), before);
+}
+
 TEST(DataFingerprint, AResumedRunSaysThatItsDataChanged) {
   const TempFolder folder;
   write_tokens(folder / "a.u16", 5000);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -35,6 +36,25 @@ class Failing : public SampleSource {
  private:
   std::shared_ptr<const SampleSource> source_;
   int64_t from_;
+};
+
+// Samples of which one takes so long that the user presses Ctrl-C twice.
+class Interrupted : public SampleSource {
+ public:
+  Interrupted(std::shared_ptr<const SampleSource> source, int64_t at)
+      : source_(std::move(source)), at_(at) {}
+  void sample(int64_t index, Sample& out) const override {
+    if (index == at_)
+      for (int i = 0; i < 2; ++i) std::raise(SIGINT);
+    source_->sample(index, out);
+  }
+  SampleParts parts() const override { return source_->parts(); }
+  std::optional<int64_t> num_samples() const override { return source_->num_samples(); }
+  std::string description() const override { return source_->description(); }
+
+ private:
+  std::shared_ptr<const SampleSource> source_;
+  int64_t at_;
 };
 
 // Samples that can be read, but not computed with from this one on: their positions are in no

@@ -37,6 +37,29 @@ TEST(TrainerFaults, AnErrorInTheMiddleOfAStepSavesTheLastGoodStateFirst) {
   expect_state_after(config, folder.path(), 5);
 }
 
+TEST(TrainerFaults, CtrlCIsAnsweredAtOnceAndTheSecondSaysWhatAThirdDoes) {
+  const TempFolder folder;
+  const RunConfig config = saving(folder.path());
+  Sources sources(config);
+  sources.train = std::make_shared<Interrupted>(sources.train, 30);
+  Runtime runtime({.threads = 1});
+  Session session(config, sources, runtime.device());
+  Terminal silent(stdout, stderr, TerminalMode::silent);
+  ::testing::internal::CaptureStderr();
+  const RunEnd end = Trainer(session, silent, {.measures_peak = false}).run();
+  const std::string said = ::testing::internal::GetCapturedStderr(),
+                    saving_to = ", then saving to " + folder.path().string();
+  EXPECT_EQ(end, RunEnd::stopped_by_signal);
+  EXPECT_THAT(
+      said, AllOf(HasSubstr("caught SIGINT: stopping after this iteration" + saving_to),
+                  HasSubstr("caught SIGINT again: still stopping after this iteration" + saving_to +
+                            "; a third Ctrl-C ends the run at once, without saving\n")));
+  const auto saved = latest_checkpoint(folder.path());
+  ASSERT_TRUE(saved);
+  EXPECT_LE(*saved, 6) << "the iteration that sample 30 belongs to";
+  expect_state_after(config, folder.path(), *saved);
+}
+
 TEST(TrainerFaults, WithoutSaveTheErrorSaysThatNothingIsKept) {
   RunConfig config = tiny_run();
   Sources sources(config);
