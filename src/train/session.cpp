@@ -4,6 +4,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/kernels/router.h"
+#include "phalanx/train/recompute_modules.h"
 
 namespace phx {
 
@@ -35,8 +36,7 @@ RecomputePolicy recompute_policy(const TrainConfig& config) {
     return std::ranges::find(config.recompute_modules, module) != config.recompute_modules.end();
   };
   policy.core_attention = has("core_attn") || config.recompute_core_attention();
-  for (const char* part : {"mlp", "moe"})
-    if (has(part)) policy.parts.push_back(part);
+  policy.parts = recomputed_parts(config.recompute_modules);
   policy.up_projections = has("mla_up_proj");
   policy.expert_activation = has("moe_act");
   policy.shared_expert = has("shared_experts");
