@@ -293,7 +293,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   result.report.problems.insert(result.report.problems.begin(), before.problems.begin(),
                                 before.problems.end());
   if (taken.over_flags) set.load_json(taken.values, result.report);
-  set.check(pretrain_rules(), result.report);
+  set.check(pretrain_rules(result.options), result.report);
   check_names(result.options, result.report);
   drop_sequence_parallel(result.options.parallel, result.report);
   take_default_tokenizer(set, result.options.data);
