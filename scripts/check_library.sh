@@ -37,7 +37,7 @@ own=built/own_model/own_model
 "$own" pretrain --help >help.txt
 grep -q -- --diff-lambda help.txt && grep -q -- --walk-strides help.txt && grep -q restarting-cosine help.txt ||
   fail "--help does not know the program's own flags" help.txt
-"$own" verify "${run[@]}" --train-iters 4 >verify.txt 2>&1 || fail "verify" verify.txt
+"$own" verify "${run[@]}" --train-iters 4 --recompute-granularity selective --recompute-modules diff_attention >verify.txt 2>&1 || fail "verify" verify.txt
 "$own" plan "${run[@]}" --train-iters 4 --dataset walks >plan.txt 2>&1 || fail "plan" plan.txt
 
 # 8 iterations in one go, and the same with a stop after 4 and another layout behind it.
