@@ -60,4 +60,49 @@ with src/attic/planted.cpp '' 'src/attic is not in cmake/Rooms.cmake' includes -
 rmdir src/attic
 with cmake/Rooms.cmake 'phx_room(base DEPENDS cli)' 'a cycle: base -> cli' includes --quick
 with src/base/planted.h '#pragma once\nstd::string planted();' 'planted.h does not compile on its own' includes src/base/planted.h
+
+# The gate of deliberate mistakes: its table names code that was rewritten; the page lacks one of them.
+cp -r "$repository/scripts" "$repository/docs" .
+mistakes() { scripts/mistakes.sh --quick; }
+with scripts/mistakes.txt '\n== planted\nx\nfile src/base/planted.cpp\ntest base_test Planted.Test\n- x\n+ y' \
+  'parity.md does not have the table of' mistakes
+sed -i 's/ownership.speaks && first;/first \&\& ownership.speaks;/' src/parallel/ownership.cpp
+gate_stops 'names code that is no longer there' mistakes
+
+# Three mistakes in a program of its own, which is built in a second: one is caught, one changes nothing that the test
+# looks at, one does not compile. Only the first counts.
+mkdir -p "$copy/small/src" "$copy/small/tests" "$copy/small/cmake" "$copy/small/scripts"
+cd "$copy/small"
+cp "$repository/scripts/mistakes.py" "$repository/scripts/mistakes.sh" scripts/
+touch tests/none cmake/none
+cat >src/small.c <<'END'
+#include <stdio.h>
+int main(void) {
+  const int two = 2;
+  const int unused = 3;
+  puts("[==========] 1 test from 1 test suite ran.");
+  return (void)unused, two != 2;
+}
+END
+cat >CMakeLists.txt <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(small C)
+add_executable(small_test src/small.c)
+END
+cat >CMakePresets.json <<'END'
+{"version": 6, "configurePresets": [{"name": "release", "generator": "Ninja", "binaryDir": "${sourceDir}/build/release"}]}
+END
+mistake() { printf '== %s\nx\nfile src/small.c\ntest small_test Small.Test\n- %s\n+ %s\n\n' "$@"; }
+{
+  mistake another-two 'const int two = 2;' 'const int two = 4;'
+  mistake harmless 'const int unused = 3;' 'const int unused = 4;'
+  mistake unreadable 'const int unused = 3;' 'const int unused = ;'
+} >scripts/mistakes.txt
+git init -q . && git add . && git -c user.name=planted -c user.email=planted@planted commit -q -m planted
+ended=0
+scripts/mistakes.sh >"$copy/small.log" 2>&1 || ended=$?
+what_it_said() { cat "$copy/small.log" && return "$ended"; }
+for words in 'caught: another-two' 'survived: harmless' 'does not compile: unreadable' '1 of 3 mistakes are caught'; do
+  gate_stops "$words" what_it_said
+done
 echo "check_gates: $planted planted violations were stopped"

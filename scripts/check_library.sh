@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build into a temporary prefix, builds the programs under examples/ against it alone, and runs them:
+# Installs a build into a temporary prefix with every header of docs/library.md, builds the programs under examples/ against
+# it alone, and runs them:
 # an own model is proved with TP 2 x PP 2 in fp64, planned, trained, saved and resumed; another program reads the checkpoint.
 # usage: scripts/check_library.sh [BUILD]    (default: build/release, where `phalanx` is built)
 set -euo pipefail
@@ -10,6 +11,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+# Every header that docs/library.md calls public is there.
+mapfile -t headers < <(grep -o '`phalanx/[^` ]*\.h`' docs/library.md | tr -d '`' | sort -u)
+for header in "${headers[@]}"; do
+  compgen -G "$work/prefix/include/$header" >/dev/null || { echo "error: docs/library.md lists $header, which is not installed"; exit 1; }
+done
+[ ${#headers[@]} -ge 15 ] || { echo "error: docs/library.md lists ${#headers[@]} headers only"; exit 1; }
 # Copies, so that nothing is found in the tree by accident.
 cp -r "$root/examples" "$work/examples"
 cd "$work"
@@ -30,7 +37,7 @@ own=built/own_model/own_model
 "$own" pretrain --help >help.txt
 grep -q -- --diff-lambda help.txt && grep -q -- --walk-strides help.txt && grep -q restarting-cosine help.txt ||
   fail "--help does not know the program's own flags" help.txt
-"$own" verify "${run[@]}" --train-iters 4 >verify.txt 2>&1 || fail "verify" verify.txt
+"$own" verify "${run[@]}" --train-iters 4 --recompute-granularity selective --recompute-modules diff_attention >verify.txt 2>&1 || fail "verify" verify.txt
 "$own" plan "${run[@]}" --train-iters 4 --dataset walks >plan.txt 2>&1 || fail "plan" plan.txt
 
 # 8 iterations in one go, and the same with a stop after 4 and another layout behind it.

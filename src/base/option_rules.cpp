@@ -1,5 +1,8 @@
 #include "phalanx/base/option_rules.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "phalanx/base/error.h"
 
 namespace phx {
@@ -34,6 +37,20 @@ std::string shown(const OptionSet& options, const std::string& name) {
   const Option& option = options.at(name);
   if (option.kind == Option::Kind::toggle) return option.flag();
   return option.flag() + " " + options.text(name);
+}
+
+bool known(const OptionSet& options, const std::string& name) {
+  const Option& option = options.at(name);
+  return !option.failed && (option.given || !option.required);
+}
+
+Rule on_fields(std::string text, std::vector<std::string> names,
+               std::function<void(const OptionSet&, Problems&)> check) {
+  return {std::move(text), [names = std::move(names), check = std::move(check)](
+                               const OptionSet& options, Problems& problems) {
+            const auto is_known = [&](const std::string& name) { return known(options, name); };
+            if (std::ranges::all_of(names, is_known)) check(options, problems);
+          }};
 }
 
 std::string nearest_multiples(int64_t value, int64_t unit) {

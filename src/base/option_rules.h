@@ -2,6 +2,7 @@
 // holds.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@ Rule divides(const std::string& divisor, const std::string& name);
 Rule at_most(const std::string& name, const std::string& other);
 // name < other.
 Rule below(const std::string& name, const std::string& other);
+
+// Whether an option has a value: one that was given and understood, or its default.
+bool known(const OptionSet& options, const std::string& name);
+// A rule on a config's fields: it runs where all of these options have values.
+Rule on_fields(std::string text, std::vector<std::string> names,
+               std::function<void(const OptionSet&, Problems&)> check);
 
 // "896 and 1024 are the nearest that are": multiples of `unit` around `value`.
 std::string nearest_multiples(int64_t value, int64_t unit);

@@ -103,7 +103,7 @@ std::string flags_markdown() {
     page += row(option);
   }
   page += "\n## Rules between flags\n\nAll violated rules are reported at once.\n\n";
-  for (const Rule& rule : pretrain_rules()) page += "- " + rule.text + "\n";
+  for (const Rule& rule : pretrain_rules(PretrainOptions())) page += "- " + rule.text + "\n";
   page +=
       "\n## Known, but not run yet\n\n`--check-args` takes these with a note; a run is refused, "
       "with "

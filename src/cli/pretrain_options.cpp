@@ -14,6 +14,7 @@
 #include "phalanx/train/layout.h"
 #include "phalanx/train/load_session.h"
 #include "phalanx/train/older_checkpoints.h"
+#include "phalanx/train/recompute_modules.h"
 #include "phalanx/train/train_fields.h"
 #include "phalanx/transformer/transformer_fields.h"
 
@@ -181,6 +182,19 @@ void take_vocabulary(ParseResult& result) {
   }
 }
 
+// Modules that no layer of the model has. The whole model is built for its names, without memory.
+void check_recompute_modules(const PretrainOptions& options, const TransformerConfig& model,
+                             ParseReport& report) {
+  const ModelFamily* family = find_entry(options.catalogue.models, options.choice.model);
+  if (family == nullptr || !model.vocab_size) return;  // told already
+  try {
+    const Problems found = recompute_problems(*family, model, options.train.recompute_modules);
+    report.problems.insert(report.problems.end(), found.begin(), found.end());
+  } catch (const Error& error) {  // a family may refuse what its own options ask for
+    add(report.problems, "model", error.what(), "");
+  }
+}
+
 // No problem was found in the options of a group.
 bool is_sound(const OptionSet& set, const std::string& group, const ParseReport& report) {
   return std::ranges::none_of(report.problems, [&](const Problem& problem) {
@@ -307,7 +321,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   result.report.problems.insert(result.report.problems.begin(), before.problems.begin(),
                                 before.problems.end());
   if (taken.over_flags) set.load_json(taken.values, result.report);
-  set.check(pretrain_rules(), result.report);
+  set.check(pretrain_rules(result.options), result.report);
   check_names(result.options, result.report);
   drop_sequence_parallel(result.options.parallel, result.report);
   take_default_tokenizer(set, result.options.data);
@@ -335,6 +349,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
     model.resolve(result.options.parallel.tensor_model_parallel_size);
     if (taken.hf) check_against_hf(*taken.hf, model, result.report);
     if (result.options.train.save_hf_interval) check_hf_export(model, result.report);
+    check_recompute_modules(result.options, model, result.report);
     if (result.report.ok()) {
       result.options.model = model;
       result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));

@@ -62,7 +62,7 @@ ParseResult parse_pretrain(std::span<const std::string> args,
 // flags included; `options` must outlive it.
 OptionSet pretrain_option_set(PretrainOptions& options);
 // Every rule between fields: those of the rooms and those across them.
-std::vector<Rule> pretrain_rules();
+std::vector<Rule> pretrain_rules(const PretrainOptions& options);
 
 std::string pretrain_help(const Catalogue& catalogue = standard_catalogue());
 std::string flags_markdown();  // the text of docs/flags.md

@@ -189,11 +189,11 @@ std::vector<Rule> cross_rules() {
 
 }  // namespace
 
-std::vector<Rule> pretrain_rules() {
+std::vector<Rule> pretrain_rules(const PretrainOptions& options) {
   std::vector<Rule> rules;
   for (const std::vector<Rule>& part :
-       {transformer_rules(), parallel_rules(), train_rules(), optimizer_rules(), data_rules(),
-        sft_rules(), cross_rules()}) {
+       {transformer_rules(options.model), parallel_rules(), train_rules(), optimizer_rules(),
+        data_rules(), sft_rules(), cross_rules()}) {
     rules.insert(rules.end(), part.begin(), part.end());
   }
   return rules;

@@ -1,6 +1,7 @@
 // The variables by which CUDA, cuDNN's frontend and NCCL are told something: they read them when
-// they are opened. They are set here and nowhere else, once, before this process has a second
-// thread: setenv is not safe beside a thread that reads.
+// they are opened. They are set here, once, before this process has a second thread: setenv is not
+// safe beside a thread that reads. A program that has not called prepare_process gets one of them,
+// which cuDNN's frontend cannot do without, at its first attention (attention_cudnn_graph.cpp).
 #pragma once
 
 #include <map>

@@ -203,7 +203,7 @@ HfConfig config_from_hf(const Json& config, const std::string& where) {
     ours["seq_length"] = ours["max_position_embeddings"];
     load(ours, fields, problems);
     ParseReport report;
-    fields.check(transformer_rules(), report);
+    fields.check(transformer_rules(result.model), report);
     for (const Problem& problem : report.problems) problems.push_back(problem.text);
   }
   PHX_CHECK(problems.empty(), where, " (", family.name, ") cannot be taken:", listed(problems));

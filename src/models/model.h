@@ -7,6 +7,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "phalanx/base/own_options.h"
 #include "phalanx/models/batch.h"
@@ -66,6 +68,8 @@ class Model : public Module {
   virtual void prepare(Device device, DType dtype, int64_t length, int64_t micro_batch) = 0;
 
   virtual const ModelPart& part() const = 0;
+  // Names of the parts of its layers, for --recompute-modules (RecomputePolicy::parts).
+  virtual std::vector<std::string> part_names() const { return {}; }
   virtual MessageSpec input(const MicroBatchShape& shape) const = 0;   // empty at the begin
   virtual MessageSpec output(const MicroBatchShape& shape) const = 0;  // empty at the end
 

@@ -32,12 +32,12 @@ Mesh::Mesh(World& world, const MeshOptions& options)
   std::iota(everybody.begin(), everybody.end(), 0);
   world_ = make(world, std::move(everybody), "world");
   tp_ = make(world, grid.group_of(rank_, "tp"), "tp");
-  dp_cp_ = make(world, grid.group_of(rank_, "dp-cp"), "dp-cp");
+  dp_cp_ = make(world, data_ranks(Grid::dense), "dp-cp");
   if (options.key_sharers > 1)
     key_sharers_ =
         make(world, part_with(rank_, grid.group_of(rank_, "tp"), options.key_sharers), "key group");
   if (options.experts) {
-    expert_dp_ = make(world, grids_.expert.group_of(rank_, "dp"), "expert dp");
+    expert_dp_ = make(world, data_ranks(Grid::expert), "expert dp");
     dispatch_ = make(world, grids_.expert.group_of(rank_, "tp-ep"), "expert tp-ep");
     if (dispatch_) dispatch_->connect_pairs();
     tp_cp_ = make(world, grid.group_of(rank_, "tp-cp"), "tp-cp");
@@ -60,6 +60,14 @@ std::unique_ptr<Communicator> Mesh::make(World& world, std::vector<int> ranks, c
 
 int Mesh::index(Axis axis) const { return grids_.dense.index(rank_, name_of(axis)); }
 
+std::vector<int> Mesh::data_ranks(Grid grid) const {
+  const Axes data = ownership_of({.grid = grid}).data;
+  std::string along;
+  for (const Axis axis : kAllAxes)
+    if (data.has(axis)) along += str_cat(along.empty() ? "" : "-", name_of(axis));
+  return grids_.of(grid).group_of(rank_, along);
+}
+
 Communicator* Mesh::summed_after(Axis axis) const {
   if (axis == Axis::tp) return tp();
   if (axis == Axis::pp) return embedding();
@@ -68,7 +76,10 @@ Communicator* Mesh::summed_after(Axis axis) const {
 }
 
 Ownership Mesh::ownership_of(const ParameterAxes& axes) const {
-  return phx::ownership_of(axes, grids_, rank_);
+  Ownership ownership = phx::ownership_of(axes, grids_, rank_);
+  PHX_ASSERT(ownership.data == phx::ownership_of({.grid = axes.grid}, grids_, rank_).data,
+             "buckets of one grid are summed over one group, and a parameter needs another");
+  return ownership;
 }
 
 }  // namespace phx

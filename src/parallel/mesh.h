@@ -52,7 +52,9 @@ class Mesh {
   Communicator* key_sharers() const { return key_sharers_.get(); }
   // Ranks that hold the same experts and see different tokens.
   Communicator* expert_dp() const { return expert_dp_.get(); }
+  // Over whom the buckets of a grid are summed and a sharded optimizer is cut: Ownership::data.
   Communicator* data(Grid grid) const { return grid == Grid::dense ? dp_cp() : expert_dp(); }
+  int data_size(Grid grid) const { return ownership_of({.grid = grid}).data_ranks; }
   // Ranks that hold the experts of one layer together, and hand each other tokens.
   Communicator* dispatch() const { return dispatch_.get(); }
   // Ranks that share the tokens of a micro-batch.
@@ -68,6 +70,7 @@ class Mesh {
 
  private:
   int index(Axis axis) const;
+  std::vector<int> data_ranks(Grid grid) const;
   std::unique_ptr<Communicator> make(World& world, std::vector<int> ranks, const char* name);
 
   MeshOptions options_;

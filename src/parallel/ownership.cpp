@@ -26,6 +26,7 @@ Ownership ownership_of(const ParameterAxes& axes, const Grids& grids, int rank) 
     ownership.repeated.add(axis);
     if (data) {
       ownership.data.add(axis);
+      ownership.data_ranks *= grid.sizes().of(name);
       ownership.first_of_data = ownership.first_of_data && first;
     } else {
       if (axes.partial.has(axis)) ownership.summed_after.add(axis);

@@ -1,5 +1,6 @@
 // Who does what with a parameter, from its axes, the two grids and a rank's number alone. Norm,
-// reductions, checkpoints and sharded optimizers ask here; nobody derives any of this elsewhere.
+// reductions, checkpoints and sharded optimizers ask here, through the mesh; nobody derives any of
+// this elsewhere.
 //
 // Random numbers need no owner: initial weights are drawn by name and global index, so all holders
 // of an element draw the same number.
@@ -20,8 +21,9 @@ AxisSizes expert_sizes(const AxisSizes& dense, int ep, int tp);
 // Axes are named only where they have more than one rank (pp: more than one holder).
 struct Ownership {
   // Buckets of gradients are summed over these, and a sharded optimizer cuts them over the same:
-  // dp-cp, for experts dp.
+  // dp-cp, for experts dp. So many ranks.
   Axes data;
+  int data_ranks = 1;
   // Afterwards what a rank owns of the gradient is summed over each of these: tp, pp.
   Axes summed_after;
   // Other ranks along these hold the same elements. `data` is among them.
@@ -31,6 +33,10 @@ struct Ownership {
   bool speaks = true;
   // Of the ranks along `data`, this is the first.
   bool first_of_data = true;
+
+  // Whether this rank counts its elements in the norm, and saves them. `divided`: the ranks along
+  // `data` have a piece each, of a sharded optimizer or of what is to be saved.
+  bool counts(bool divided) const { return speaks && (divided || first_of_data); }
 };
 
 // This rank holds a part of the parameter.

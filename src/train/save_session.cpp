@@ -51,7 +51,8 @@ std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
   for (const FlatState& state : states_of(session, session.config.train.save_optim))
     for (const Grid grid : {Grid::dense, Grid::expert}) {
       const auto picked = [&](const Parameter& parameter) {
-        return parameter.axes().grid == grid && mesh.ownership_of(parameter.axes()).speaks;
+        return parameter.axes().grid == grid &&
+               mesh.ownership_of(parameter.axes()).counts(/*divided=*/true);
       };
       const FlatRange share = share_of(session.store, data.rank(grid), data.size(grid));
       // What a sharded optimizer holds is this rank's alone.
@@ -66,7 +67,7 @@ std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
                               : share_of(buffers, data.rank(Grid::dense), data.size(Grid::dense));
   const auto more =
       boxes_of(buffers, {"", buffers.weights()}, {&share, 1},
-               [&](const Parameter& p) { return mesh.ownership_of(p.axes()).speaks; });
+               [&](const Parameter& p) { return mesh.ownership_of(p.axes()).counts(true); });
   boxes.insert(boxes.end(), more.begin(), more.end());
   return boxes;
 }

@@ -4,6 +4,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/kernels/router.h"
+#include "phalanx/train/recompute_modules.h"
 
 namespace phx {
 
@@ -35,8 +36,7 @@ RecomputePolicy recompute_policy(const TrainConfig& config) {
     return std::ranges::find(config.recompute_modules, module) != config.recompute_modules.end();
   };
   policy.core_attention = has("core_attn") || config.recompute_core_attention();
-  for (const char* part : {"mlp", "moe"})
-    if (has(part)) policy.parts.push_back(part);
+  policy.parts = recomputed_parts(config.recompute_modules);
   policy.up_projections = has("mla_up_proj");
   policy.expert_activation = has("moe_act");
   policy.shared_expert = has("shared_experts");
@@ -158,8 +158,9 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
           },
       .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
       .bucket_elements = bucket_elements(run.parallel, data_ranks),
-      .bucket_parts = run.parallel.use_distributed_optimizer ? data_ranks * mesh.sizes().cp : 1,
-      .expert_bucket_parts = run.parallel.use_distributed_optimizer ? mesh.expert_sizes().dp : 1};
+      .bucket_parts = run.parallel.use_distributed_optimizer ? mesh.data_size(Grid::dense) : 1,
+      .expert_bucket_parts =
+          run.parallel.use_distributed_optimizer ? mesh.data_size(Grid::expert) : 1};
   if (run.parallel.grad_reduce_in_bf16 || run.optim.main_grads_dtype == StateDType::bf16)
     options.gradients_in = DType::bf16;
   return options;
@@ -202,7 +203,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
       store(modules_of(chunks), device, store_options(config, mesh)),
       buffers(modules_of(chunks), device,
               {.dtype = acc_dtype(store.weights().dtype()), .buffers = true}),
-      data_parallel(store, {.dense = mesh.dp_cp(), .expert = mesh.expert_dp()},
+      data_parallel(store, {.dense = mesh.data(Grid::dense), .expert = mesh.data(Grid::expert)},
                     {.shard_optimizer = run.parallel.use_distributed_optimizer,
                      .overlap_reduce = run.parallel.overlap_grad_reduce,
                      .overlap_gather = run.parallel.overlap_param_gather}),

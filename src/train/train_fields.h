@@ -63,9 +63,9 @@ void TrainConfig::each(Field&& field) {
   const char* other_model = "it is part of a model that is not in this build yet";
   field("recompute-modules", recompute_modules,
         "modules to recompute: in all layers (selective), or in the layers that are not recomputed "
-        "as a whole (full with block; none if unset)",
-        OneOf{{"core_attn", "layernorm", "mlp", "activation", "moe", "moe_act", "shared_experts",
-               "mla_up_proj"}},
+        "as a whole (full with block; none if unset). A part of the layers by its name "
+        "(self_attention, mlp, moe, or one of your own), or core_attn, layernorm, activation, "
+        "moe_act, shared_experts, mla_up_proj",
         DefaultIs{"core_attn"},
         Refuses{{{"gdn_norm_out", other_model},
                  {"gdp_in_proj", other_model},

@@ -62,9 +62,7 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
     if (!ranges.empty()) later_sums_.push_back({mesh.summed_after(axis), std::move(ranges)});
   }
   counted_ = owned_of([&](const Parameter& p) {
-    const Ownership ownership = mesh.ownership_of(p.axes());
-    return ownership.speaks &&
-           (parts.data_parallel.sharded(p.axes().grid) || ownership.first_of_data);
+    return mesh.ownership_of(p.axes()).counts(parts.data_parallel.sharded(p.axes().grid));
   });
 }
 

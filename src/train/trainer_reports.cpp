@@ -41,12 +41,13 @@ double Trainer::samples_per_second() { return double(interval_samples_) / measur
 
 // The state after the last collected iteration; rates are means since the last line of the log.
 IterationReport Trainer::make_report() {
-  const double seconds = measured_seconds() / double(std::max<int64_t>(interval_all_, 1));
+  const double measured = measured_seconds();
+  const double seconds = measured / double(std::max<int64_t>(interval_all_, 1));
   const TransformerConfig& model = session_.config.model;
   const double flops_per_second =
       training_flops(flops_shape(model), interval_samples_ * model.seq_length,
                      interval_squared_lengths_) /
-      measured_seconds();
+      measured;
   IterationReport report{
       .iteration = state_.iteration,
       .train_iterations = iterations_,
@@ -58,7 +59,7 @@ IterationReport Trainer::make_report() {
       .global_batch_size = last_batch_,
       .loss_scale = scaler_.scale(),
       .grad_norm = last_grad_norm_,
-      .tokens_per_second = samples_per_second() * double(session_.config.model.seq_length)};
+      .tokens_per_second = double(interval_samples_ * model.seq_length) / measured};
   if (session_.config.optim.decoupled_lr) {
     report.decoupled_learning_rate =
         decoupled_learning_rate(session_.config.optim, lengths_, state_.scheduled_samples,

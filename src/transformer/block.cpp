@@ -58,6 +58,14 @@ TransformerBlock::TransformerBlock(const TransformerConfig& config, const Recomp
   add_child("final_layernorm", *final_norm_);
 }
 
+std::vector<std::string> TransformerBlock::part_names() const {
+  std::vector<std::string> names;
+  for (const auto& layer : layers_)
+    for (const NamedPart& named : layer->parts())
+      if (std::ranges::find(names, named.name) == names.end()) names.push_back(named.name);
+  return names;
+}
+
 Tensor TransformerBlock::run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
                              const ForwardContext& context, const RecomputePolicy& policy) {
   Tensor y = x;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "phalanx/nn/norm.h"
@@ -14,6 +15,7 @@ class TransformerLayer : public Module {
  public:
   explicit TransformerLayer(std::vector<NamedPart> parts);
   Tensor forward(const Tensor& x, const LayerCall& call);  // [s/tp, b, h] -> [s/tp, b, h]
+  const std::vector<NamedPart>& parts() const { return parts_; }
 
  private:
   std::vector<NamedPart> parts_;
@@ -31,6 +33,7 @@ class TransformerBlock : public Module {
                    const LayerRange& range, const ModelRanks& ranks, const LayerParts& parts);
   Tensor forward(const Tensor& x, const RopeTables& rope,
                  const ForwardContext& context);  // [s/tp, b, h] -> [s/tp, b, h]
+  std::vector<std::string> part_names() const;    // of all its layers, each once
 
  private:
   Tensor run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,

@@ -14,7 +14,8 @@ class RopeTables {
   RopeTables(const TransformerConfig& config, int64_t heads, int64_t length, DType dtype,
              Device device);
 
-  // Rotates the q and k heads of qkv [s, b, (n + 2g) d], in place where nobody else holds qkv.
+  // Rotates the q and k heads of qkv [s, b, (n + 2g) d] in place; an error if somebody else holds
+  // qkv.
   Tensor apply(Tensor&& qkv, int64_t layer, const RopePositions& at) const;
   // Some heads of any tensor: in place, or in new memory.
   Tensor turn(Tensor&& x, int64_t layer, const RopeHeads& heads, const RopePositions& at) const;

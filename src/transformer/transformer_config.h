@@ -152,7 +152,7 @@ struct TransformerConfig {
   void each(Field&& field);  // transformer_fields.h, for those who make options of it
 };
 
-// Rules between the fields, by option name.
-std::vector<Rule> transformer_rules();
+// Rules between the fields of a config that options were read into; it outlives them.
+std::vector<Rule> transformer_rules(const TransformerConfig& config);
 
 }  // namespace phx

@@ -35,6 +35,21 @@ Problems check(const Rule& rule, std::vector<std::string> args) {
   return report.problems;
 }
 
+TEST(OptionRules, ARuleOnFieldsRunsWhereAllOfThemHaveValues) {
+  int calls = 0;
+  const Rule rule =
+      on_fields("always wrong", {"batch", "limit"}, [&](const OptionSet&, Problems&) { ++calls; });
+  EXPECT_EQ(rule.text, "always wrong");
+  check(rule, {"--batch", "1", "--limit", "2"});
+  check(rule, {"--batch", "1"});
+  EXPECT_EQ(calls, 2) << "an optional field without a value is known to be empty";
+  check(rule, {"--batch", "x", "--limit", "2"});
+  check(rule, {"--batch", "1", "--limit", "x"});
+  EXPECT_EQ(calls, 2) << "not understood";
+  check(rule, {"--batch", "1", "--unit", "x"});
+  EXPECT_EQ(calls, 3) << "of another field";
+}
+
 TEST(OptionRules, DividesOffersTheNearestMultiples) {
   const Rule rule = divides("unit", "batch");
   EXPECT_EQ(rule.text, "--batch is a multiple of --unit");

@@ -76,6 +76,26 @@ TEST(OwnModel, IsTrainedAndProvedAndPlannedByItsName) {
   EXPECT_NE(parameters("mine"), parameters("gpt")) << "the flag chooses nothing";
 }
 
+TEST(OwnModel, RecomputeModulesTakesPartsOfItsLayersByName) {
+  const auto problems = [](const std::string& model, std::vector<std::string> modules) {
+    std::vector<std::string> args = small_run("", model);
+    args.erase(args.begin());
+    args.insert(args.end(), {"--recompute-granularity", "selective", "--recompute-modules"});
+    args.insert(args.end(), modules.begin(), modules.end());
+    return parse_pretrain(args, std::nullopt, RanksFrom::command, with_mine()).report.problems;
+  };
+  EXPECT_EQ(problems("mine", {"core_attn", "self_attention"}).size(), 0u);
+  EXPECT_EQ(problems("gpt", {"mlp", "layernorm"}).size(), 0u);
+  const Problems found = problems("mine", {"layernorm", "mlp"});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].flag, "--recompute-modules");
+  EXPECT_EQ(found[0].text,
+            "--recompute-modules mlp: no layer of --model mine has a part of this name");
+  EXPECT_EQ(found[0].hint,
+            "parts of its layers: self_attention; places in parts: core_attn, layernorm, "
+            "activation, moe_act, shared_experts, mla_up_proj");
+}
+
 TEST(OwnModel, AnUnknownNameIsAnErrorThatListsTheModels) {
   const auto [code, text] = run(small_run("pretrain", "yours"), with_mine());
   EXPECT_EQ(code, kExitUsage);

@@ -82,8 +82,9 @@ TEST(PretrainRules, OffloadedLayersAreThoseOfOneStage) {
 }
 
 TEST(PretrainRules, EveryRuleSaysWhatItIsAbout) {
-  for (const Rule& rule : pretrain_rules()) EXPECT_GT(rule.text.size(), 10u) << rule.text;
-  EXPECT_GT(pretrain_rules().size(), 20u) << "those of all rooms";
+  const PretrainOptions options;
+  for (const Rule& rule : pretrain_rules(options)) EXPECT_GT(rule.text.size(), 10u) << rule.text;
+  EXPECT_GT(pretrain_rules(options).size(), 20u) << "those of all rooms";
 }
 
 }  // namespace

@@ -39,6 +39,19 @@ TEST(Mesh, RanksOfSamplesAndOfPositionsAreOneGroupButTwoAxes) {
   EXPECT_EQ(group_ranks, (std::set{0, 1, 2, 3})) << "which piece of the optimizer it owns";
 }
 
+TEST(Mesh, BucketsAreSummedOverTheRanksThatOwnershipNames) {
+  for (const char* order : {kDefaultOrder, kPipelineBeforeData})
+    run_thread_ranks(8, {}, [&](World& world) {
+      const AxisSizes sizes{.tp = 1, .cp = 2, .ep = 1, .dp = 2, .pp = 2};
+      const Mesh mesh(world, {.sizes = sizes, .order = order, .experts = true, .ep = 2});
+      const RankGrid dense(sizes, order), expert(expert_sizes(sizes, 2, 1), order);
+      EXPECT_EQ(mesh.data(Grid::dense)->members(), dense.group_of(world.rank(), "dp-cp"));
+      EXPECT_EQ(mesh.data(Grid::expert)->members(), expert.group_of(world.rank(), "dp"));
+      EXPECT_EQ(mesh.data_size(Grid::dense), 4);
+      EXPECT_EQ(mesh.data_size(Grid::expert), 2);
+    });
+}
+
 TEST(Mesh, GradientsOfAnEmbeddingAreSummedOverTheStagesThatHaveIt) {
   const ParameterAxes shared = on_several_stages(cut_over_tp());
   EXPECT_EQ(shared.cut, (Axes{Axis::tp}));

@@ -47,15 +47,20 @@ TEST(Ownership, EveryElementIsCountedAndSavedOnceInEveryWorld) {
       const Grids grids = grids_of(sizes, ep);
       for (const ParameterAxes& axes :
            {cut_over_tp(), same_over_tp(), partial_over_tp(), tied_embedding(), expert()}) {
-        std::map<std::string, int> counted, places;
+        std::map<std::string, int> counted, divided, places;
+        int data_ranks = 0;
         for (int rank = 0; rank < sizes.world(); ++rank) {
           if (!holds(axes, grids, rank)) continue;
           const Ownership own = ownership_of(axes, grids, rank);
           places[place(axes, grids, rank)] = 1;
-          counted[place(axes, grids, rank)] += own.speaks && own.first_of_data;
+          counted[place(axes, grids, rank)] += own.counts(/*divided=*/false);
+          divided[place(axes, grids, rank)] += own.counts(/*divided=*/true);
+          data_ranks = own.data_ranks;
         }
-        for (const auto& [name, one] : places)
+        for (const auto& [name, one] : places) {
           EXPECT_EQ(counted[name], one) << name << " of a world of " << sizes.world();
+          EXPECT_EQ(divided[name], data_ranks) << "each has a piece";
+        }
       }
     }
   }

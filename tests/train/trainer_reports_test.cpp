@@ -141,5 +141,49 @@ TEST(TrainerReports, LossesOfTokensAheadAreNamedAsMegatronNamesThem) {
   EXPECT_EQ(count, 2);
 }
 
+// Two documents in every sample, which do not see each other.
+class Halved : public SampleSource {
+ public:
+  explicit Halved(std::shared_ptr<const SampleSource> source) : source_(std::move(source)) {}
+  void sample(int64_t index, Sample& out) const override {
+    source_->sample(index, out);
+    const auto s = int32_t(out.tokens.size());
+    out.positions.resize(out.tokens.size());
+    for (int32_t i = 0; i < s; ++i) out.positions[size_t(i)] = i % (s / 2);
+    out.cu_seqlens = {0, s / 2, s};
+  }
+  SampleParts parts() const override { return {.positions = true, .cu_seqlens = true}; }
+  std::string description() const override { return source_->description(); }
+
+ private:
+  std::shared_ptr<const SampleSource> source_;
+};
+
+// TFLOP/s over tokens per second, so that no time is in it.
+double flops_of_a_token(const RunConfig& of, bool halved) {
+  const TempFolder folder;
+  RunConfig config = of;
+  config.train.train_iters = 2;
+  config.train.metrics_file = (folder / "metrics").string();
+  Sources sources(config);
+  if (halved) sources.train = sources.valid = std::make_shared<Halved>(sources.train);
+  run(config, sources);
+  std::ifstream lines(folder / "metrics");
+  std::string line;
+  while (std::getline(lines, line) && lines.peek() != EOF) continue;
+  const auto json = nlohmann::json::parse(line);
+  return json.at("throughput").get<double>() * 1e12 / json.at("tokens per second").get<double>();
+}
+
+TEST(TrainerReports, PackedDocumentsCostEachTheSquareOfItsOwnLength) {
+  const RunConfig config = tiny_run();  // samples of 24 tokens
+  const FlopsShape shape = flops_shape(config.model);
+  const double whole = training_flops(shape, 24, 24 * 24) / 24;
+  const double halves = training_flops(shape, 24, 2 * 12 * 12) / 24;
+  EXPECT_GT(whole - halves, 1e-3 * whole);
+  EXPECT_NEAR(flops_of_a_token(config, false), whole, 1e-9 * whole);
+  EXPECT_NEAR(flops_of_a_token(config, true), halves, 1e-9 * halves);
+}
+
 }  // namespace
 }  // namespace phx

@@ -155,7 +155,7 @@ Problems problems_of(const std::vector<std::string>& extra) {
   OptionSet options;
   options.add("Model", config);
   ParseReport report = options.parse(args);
-  options.check(transformer_rules(), report);
+  options.check(transformer_rules(config), report);
   return report.problems;
 }
 

@@ -31,7 +31,7 @@ std::string problems_of(std::vector<std::string> flags) {
                                    "--disable-bias-linear"};
   args.insert(args.end(), flags.begin(), flags.end());
   ParseReport report = options.parse(args);
-  options.check(transformer_rules(), report);
+  options.check(transformer_rules(config), report);
   std::string text;
   for (const Problem& problem : report.problems) text += problem.text + " | " + problem.hint + "\n";
   return text;

@@ -41,7 +41,7 @@ ParseReport parse(std::vector<std::string> extra, TransformerConfig* out = nullp
   OptionSet options;
   options.add("Model", config);
   ParseReport report = options.parse(args);
-  options.check(transformer_rules(), report);
+  options.check(transformer_rules(config), report);
   if (out != nullptr) *out = config;
   return report;
 }

@@ -2,6 +2,8 @@
 // whose every second layer has no MLP. Each is a function of the layer, and nothing else changes.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "phalanx/transformer/mlp.h"
 #include "phalanx/transformer/self_attention.h"
 #include "phalanx/verify/layout_run.h"
@@ -34,6 +36,23 @@ class SideBySide : public LayerPart {
 std::vector<NamedPart> side_by_side(const LayerContext& layer) {
   std::vector<NamedPart> parts;
   parts.push_back({"branches", std::make_unique<SideBySide>(layer)});
+  return parts;
+}
+
+// The same, which counts how often it runs.
+class Counted : public SideBySide {
+ public:
+  using SideBySide::SideBySide;
+  Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override {
+    ++calls;
+    return SideBySide::add_to(residual, x, call);
+  }
+  static inline std::atomic<int> calls = 0;
+};
+
+std::vector<NamedPart> counted(const LayerContext& layer) {
+  std::vector<NamedPart> parts;
+  parts.push_back({"branches", std::make_unique<Counted>(layer)});
   return parts;
 }
 
@@ -81,17 +100,19 @@ TEST(OwnFamily, HasItsOwnParameters) {
     EXPECT_EQ(name.find(".mlp."), std::string::npos) << name;
 }
 
-TEST(OwnFamily, WholePartsAreRecomputedByName) {
-  RunConfig config = run_of(side_by_side);
-  const LayoutOutcome kept = run_layout(config, 8);
-  RecomputePolicy policy;
-  policy.parts = {"branches"};
-  const ModelFamily made = config.family;
-  config.family.make = [made, policy](const TransformerConfig& model, ModelOptions options) {
-    options.recompute = policy;
-    return made(model, options);
+TEST(OwnFamily, RecomputeModulesTakesAPartByItsName) {
+  RunConfig config = run_of(counted);
+  config.train.recompute_granularity = RecomputeGranularity::selective;
+  const auto run = [&](std::vector<std::string> modules) {
+    config.train.recompute_modules = std::move(modules);
+    Counted::calls = 0;
+    LayoutOutcome outcome = run_layout(config, 8, {.steps = 1, .evaluate = false});
+    return std::pair(std::move(outcome), int(Counted::calls));
   };
-  EXPECT_EQ(compare(run_layout(config, 8), kept).worst(), 0) << "recompute changes no bit";
+  const auto [kept, calls] = run({"layernorm"});
+  const auto [recomputed, calls_then] = run({"layernorm", "branches"});
+  EXPECT_EQ(compare(recomputed, kept).worst(), 0) << "recompute changes no bit";
+  EXPECT_EQ(calls_then, 2 * calls);
 }
 
 }  // namespace

@@ -52,9 +52,11 @@ void open_cudnn() {
     static phx::cuda::Library cudnn("cuDNN", {"libcudnn.so.9", "libcudnn.so"});
     // The frontend asks a shared CUDA runtime for device properties, though ours is linked in. It
     // opens it by name, and what is open already is found by that (comm/process_environment.cpp).
-    // Programs that did not set the name before they had threads (tests, benchmarks) get it here.
+    // Programs that have not called prepare_process (tests, benchmarks) get the name here; in all
+    // others the environment stays as it is.
     static phx::cuda::Library runtime("the CUDA runtime", {"libcudart.so.13", "libcudart.so"});
-    setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime.path().c_str(), /*overwrite=*/0);
+    constexpr const char* kName = "CUDNN_FRONTEND_CUDART_LIB_NAME";
+    if (std::getenv(kName) == nullptr) setenv(kName, runtime.path().c_str(), /*overwrite=*/0);
     fe::cudnn_dlhandle =
         dlopen(cudnn.path().c_str(), RTLD_NOW | RTLD_LOCAL);  // the one just opened
     PHX_CHECK(fe::cudnn_dlhandle != nullptr, "cuDNN: ", cudnn.path(), " cannot be opened again");

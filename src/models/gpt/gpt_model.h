@@ -24,6 +24,7 @@ class GptModel : public Model, private Generator {
 
   void prepare(Device device, DType dtype, int64_t length, int64_t micro_batch) override;
   const ModelPart& part() const override { return options_.part; }
+  std::vector<std::string> part_names() const override { return decoder_.part_names(); }
   // "hidden": [s/tp or s, b, h], and behind the layers of multi-token prediction "ahead.1" .. too.
   MessageSpec input(const MicroBatchShape& shape) const override;
   MessageSpec output(const MicroBatchShape& shape) const override;
