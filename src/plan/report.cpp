@@ -7,6 +7,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/format.h"
+#include "phalanx/parallel/expert/dispatch.h"
 #include "phalanx/report/memory_table.h"
 #include "phalanx/train/num_parameters.h"
 
@@ -48,6 +49,27 @@ bool used(const RunPlan& plan, int purpose) {
 std::string layer_span(const ChunkPlacement& chunk) {
   const int last = chunk.first_layer + chunk.num_layers - 1;
   return chunk.num_layers == 1 ? str_cat(last) : str_cat(chunk.first_layer, "-", last);
+}
+
+// What the shapes of a layer with experts depend on; empty without experts.
+std::string experts_heading(const RunConfig& config, const MeshOptions& mesh) {
+  const MoeConfig& moe = config.model.moe;
+  if (!moe.any()) return "";
+  const ExpertParallel ranks{.ep = mesh.ep, .tp = mesh.expert_tp};
+  const int64_t tokens =
+      config.model.seq_length * config.train.micro_batch_size / (mesh.sizes.tp * mesh.sizes.cp);
+  DispatchOptions options{.experts = *moe.num_experts};
+  const int64_t worst = expert_rows(tokens, moe.moe_router_topk, ranks, options);
+  options.room = moe.moe_expert_rank_capacity_factor;
+  const int64_t room = expert_rows(tokens, moe.moe_router_topk, ranks, options);
+  const double even = double(ranks.tp * tokens * moe.moe_router_topk);
+  std::string text = fmt::format(
+      "experts: {} of {} on a rank = EP {} x ETP {}, with room for {} rows of a "
+      "micro-batch, {:.4g} x an even share",
+      *moe.num_experts / mesh.ep, *moe.num_experts, mesh.ep, mesh.expert_tp, format_thousands(room),
+      double(room) / even);
+  if (room == worst) return text + ": the worst case\n";
+  return text + fmt::format("; the worst case is {:.4g} x\n", double(worst) / even);
 }
 
 }  // namespace
@@ -102,7 +124,8 @@ std::string plan_heading(const RunConfig& config, const RunPlan& plan, DeviceKin
                  sizes.tp, " x CP ", sizes.cp, " x DP ", sizes.dp, " x PP ", sizes.pp,
                  "\na step: ", format_thousands(batch), " sequences of ", format_thousands(s),
                  " tokens, ", format_thousands(plan.micro_batches), " micro-batches of ",
-                 config.train.micro_batch_size, " a rank\n");
+                 config.train.micro_batch_size, " a rank\n",
+                 experts_heading(config, plan.layout.mesh));
 }
 
 std::string memory_of_ranks(const RunPlan& plan, ByteUnits units) {

@@ -20,7 +20,7 @@ struct StageRange {
 std::vector<StageRange> equal_stages(const RunPlan& plan);
 std::string stage_label(const StageRange& range);  // "3", "1-14"
 
-// Model, ranks and batch in two lines.
+// Model, ranks and batch in two lines; in a third one experts and the rows they have room for.
 std::string plan_heading(const RunConfig& config, const RunPlan& plan, DeviceKind target);
 // A row for each kind of rank, a column for each purpose.
 std::string memory_of_ranks(const RunPlan& plan, ByteUnits units);

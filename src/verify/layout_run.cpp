@@ -2,9 +2,30 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/comm/thread_world.h"
+#include "phalanx/train/router_report.h"
 #include "phalanx/verify/collector.h"
 
 namespace phx {
+
+namespace {
+
+std::map<std::string, double> router_values(const MoeConfig& moe,
+                                            const std::vector<double>& tally) {
+  std::map<std::string, double> values;
+  for (const auto& [layer, report] : router_reports(moe, tally).layers) {
+    const auto put = [&values, &layer = layer](const std::string& name, double value) {
+      values[str_cat(name, " of layer ", layer)] = value;
+    };
+    put("largest load", report.most);
+    put("smallest load", report.fewest);
+    put("entropy", report.entropy);
+    put("dropped share", report.dropped);
+    for (const auto& [name, loss] : report.losses) put(name, loss);
+  }
+  return values;
+}
+
+}  // namespace
 
 RunConfig on_one_rank(const RunConfig& config, int world) {
   RunConfig one = config;
@@ -50,6 +71,10 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
         step.loss = results.loss_sum / results.tokens;
         step.grad_norm = results.grad_norm;
       }
+      if (config.model.moe.any()) {
+        const std::vector<double> tally = session.step.router_tally();  // collective
+        if (mesh.rank() == 0) step.routers = router_values(config.model.moe, tally);
+      }
       if (run.keep_gradients)
         collector.add(step.gradients, session.store, session.store.gradients(),
                       session.data_parallel.owned());
@@ -64,7 +89,7 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
     collector.add(outcome.weights, session.store, session.store.weights(), {&all, 1});
     const FlatRange buffers = session.buffers.all();
     if (!session.buffers.parameters().empty())
-      collector.add(outcome.weights, session.buffers, session.buffers.weights(), {&buffers, 1});
+      collector.add(outcome.buffers, session.buffers, session.buffers.weights(), {&buffers, 1});
   });
   return outcome;
 }

@@ -1,6 +1,6 @@
 // A few training steps of a layout on CPU ranks that are threads of this process, and everything
-// that must not depend on the layout, put together from all ranks: loss, gradient norm, every
-// parameter's gradient and weight as the global tensor.
+// that must not depend on the layout, put together from all ranks: loss, gradient norm, what
+// routers report, every parameter's gradient and weight and every buffer as the global tensor.
 #pragma once
 
 #include <map>
@@ -20,13 +20,16 @@ using GlobalTensors = std::map<std::string, GlobalTensor>;  // by parameter
 struct StepOutcome {
   double loss = 0, grad_norm = 0;
   GlobalTensors gradients;  // before clipping
+  // What the log says of the routers, layer by layer: "z_loss of layer 2".
+  std::map<std::string, double> routers = {};
 };
 
 struct LayoutOutcome {
   std::vector<StepOutcome> steps;
-  double evaluation = 0;  // the loss on validation data after the last step, if asked for
-  GlobalTensors weights;  // after the last step
-  // The largest difference between two ranks that hold the same element of a weight or gradient.
+  double evaluation = 0;       // the loss on validation data after the last step, if asked for
+  GlobalTensors weights;       // after the last step
+  GlobalTensors buffers = {};  // after the last step: biases and loads of experts
+  // The largest difference between two ranks that hold the same element of one of these.
   double between_replicas = 0;
   std::vector<std::string> between_replicas_in;  // names with a difference
 };

@@ -33,6 +33,15 @@ void compare(Kind kind, int step, const GlobalTensors& many, const GlobalTensors
 
 double relative_error(double a, double b) { return phx::relative_error({&a, 1}, {&b, 1}); }
 
+void compare(int step, const std::map<std::string, double>& many,
+             const std::map<std::string, double>& one, Parity& parity) {
+  for (const auto& [name, wanted] : one) {
+    const auto found = many.find(name);
+    const double got = found == many.end() ? std::nan("") : found->second;
+    parity.entries.push_back({Kind::router, step, name, relative_error(got, wanted)});
+  }
+}
+
 }  // namespace
 
 std::string ParityEntry::text() const {
@@ -41,9 +50,12 @@ std::string ParityEntry::text() const {
       return fmt::format("loss of step {}", step);
     case Kind::grad_norm:
       return fmt::format("gradient norm of step {}", step);
+    case Kind::router:
+      return fmt::format("{} in step {}", parameter, step);
     case Kind::gradient:
       return fmt::format("gradient of {} in step {}", parameter, step);
     case Kind::weight:
+    case Kind::buffer:
       return fmt::format("{} after step {}", parameter, step);
     case Kind::evaluation:
       return fmt::format("validation loss after step {}", step);
@@ -87,10 +99,12 @@ Parity compare(const LayoutOutcome& many, const LayoutOutcome& one) {
     parity.entries.push_back({Kind::loss, step, "", relative_error(got.loss, wanted.loss)});
     parity.entries.push_back(
         {Kind::grad_norm, step, "", relative_error(got.grad_norm, wanted.grad_norm)});
+    compare(step, got.routers, wanted.routers, parity);
     compare(Kind::gradient, step, got.gradients, wanted.gradients, parity);
   }
   const int last = int(one.steps.size());
   compare(Kind::weight, last, many.weights, one.weights, parity);
+  compare(Kind::buffer, last, many.buffers, one.buffers, parity);
   if (one.evaluation != 0)
     parity.entries.push_back(
         {Kind::evaluation, last, "", relative_error(many.evaluation, one.evaluation)});

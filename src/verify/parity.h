@@ -1,5 +1,5 @@
-// What differs between two runs that should compute the same: every loss, gradient norm, gradient
-// and weight, each with its relative error.
+// What differs between two runs that should compute the same: every loss, gradient norm, number
+// that routers report, gradient, weight and buffer, each with its relative error.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace phx {
 constexpr double kParityTolerance = 1e-10;
 
 struct ParityEntry {
-  enum class Kind : uint8_t { loss, grad_norm, gradient, weight, evaluation };
+  enum class Kind : uint8_t { loss, grad_norm, router, gradient, weight, buffer, evaluation };
   Kind kind = Kind::loss;
-  int step = 1;           // from 1; of weights and evaluation: after that step
-  std::string parameter;  // of a gradient or weight
+  int step = 1;           // from 1; of weights, buffers and evaluation: after that step
+  std::string parameter;  // of a gradient, weight or buffer; of a router: what it reports
   double error = 0;       // relative to the largest; infinite where there is a nan
   int64_t missing = 0;    // elements that no rank holds
 

@@ -26,10 +26,15 @@ std::string table(const Parity& parity) {
       text += step < first ? fmt::format("{:>12}", "")
                            : fmt::format("{:>12.1e}", parity.worst(kind, step));
   };
+  const auto has = [&](Kind kind) {
+    return std::ranges::find(parity.entries, kind, &ParityEntry::kind) != parity.entries.end();
+  };
   row("loss", Kind::loss, 1);
   row("gradient norm", Kind::grad_norm, 1);
+  if (has(Kind::router)) row("loads and router losses", Kind::router, 1);
   row("gradients", Kind::gradient, 1);
   row("weights after it", Kind::weight, steps);
+  if (has(Kind::buffer)) row("experts' biases and loads", Kind::buffer, steps);
   row("validation loss after it", Kind::evaluation, steps);
   return text + "\n";
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "phalanx/comm/thread_world.h"
 #include "phalanx/core/segment.h"
 #include "phalanx/kernels/elementwise.h"
 #include "support/gradients.h"
@@ -220,6 +221,33 @@ TEST(Router, AnExpertKeepsTheLargestWeightsOrTheFirstTokens) {
   const Routing first =
       within_capacity(all, {.experts = 2, .rows = 2, .by_weight = false}, nullptr);
   EXPECT_EQ(ints(first.indices), (std::vector<int64_t>{0, 0, 1, -1}));
+}
+
+// Two ranks of two tokens each, all for expert 0.
+std::vector<std::vector<int64_t>> kept_of_two_ranks(const std::vector<double>& weights,
+                                                    bool by_weight) {
+  std::vector<std::vector<int64_t>> kept(2);
+  run_thread_ranks(2, {}, [&](World& world) {
+    Runtime runtime;
+    const auto group = world.group({0, 1}, "tp");
+    const auto rank = size_t(world.rank());
+    const Tensor probs = from_values(
+        std::vector(weights.begin() + 2 * int(rank), weights.begin() + 2 * int(rank) + 2), {2, 1},
+        DType::f64, runtime.device());
+    const Routing own{.indices = zeros({2, 1}, DType::i32, runtime.device()), .probs = probs};
+    kept[rank] =
+        ints(within_capacity(own, {.experts = 2, .rows = 3, .by_weight = by_weight}, group.get())
+                 .indices);
+  });
+  return kept;
+}
+
+TEST(Router, AnExpertKeepsTheSameTokensOnHoweverManyRanksTheyAre) {
+  using Kept = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(kept_of_two_ranks({0.5, 0.5, 0.5, 0.5}, true), (Kept{{0, 0}, {0, -1}}))
+      << "equal weights: the tokens of the first rank are the earlier ones";
+  EXPECT_EQ(kept_of_two_ranks({0.4, 0.5, 0.6, 0.5}, true), (Kept{{-1, 0}, {0, 0}}));
+  EXPECT_EQ(kept_of_two_ranks({0.4, 0.5, 0.6, 0.5}, false), (Kept{{0, 0}, {0, -1}}));
 }
 
 TEST(Router, DroppedChoicesHaveNoGradient) {

@@ -148,6 +148,25 @@ void offloaded(RunConfig& c, double fraction) {
   c.optim.optimizer_offload_chunk = 1000;
 }
 
+void experts(RunConfig& c, int64_t ep, std::optional<int64_t> etp = {}) {
+  c.model.add_bias_linear = false;
+  c.model.moe.num_experts = 4;
+  c.model.moe.moe_ffn_hidden_size = 24;
+  c.model.moe.moe_aux_loss_coeff = {0.1};
+  c.model.moe.moe_z_loss_coeff = 0.1;
+  c.parallel.expert_model_parallel_size = ep;
+  c.parallel.expert_tensor_parallel_size = etp;
+}
+// Rows that all go to one rank would not fit.
+void sent_with_little_room(RunConfig& c) {
+  c.model.moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+  c.model.moe.moe_expert_rank_capacity_factor = 1.75;
+}
+void sequence_parallel(RunConfig& c) {
+  tp(c, 2);
+  c.parallel.sequence_parallel = true;
+}
+
 const LayoutCase kLayouts[] = {
     {"OneRank", 1, [](RunConfig&) {}},
     {"OneRankWithoutArena", 1, [](RunConfig& c) { c.train.arena = false; }},
@@ -263,6 +282,51 @@ const LayoutCase kLayouts[] = {
        tp(c, 2);
        c.parallel.sequence_parallel = true;
        c.train.cpu_offloading_num_layers = 2;
+     }},
+    {"Experts", 1, [](RunConfig& c) { experts(c, 1); }},
+    {"ExpertsGathered", 2, [](RunConfig& c) { experts(c, 2); }},
+    {"ExpertsSentWithLittleRoomBf16", 2,
+     [](RunConfig& c) {
+       experts(c, 2);
+       sent_with_little_room(c);
+       c.train.bf16 = true;
+     }},
+    {"ExpertsSentWithRoomForTheWorstCase", 4,
+     [](RunConfig& c) {
+       experts(c, 4);
+       c.model.moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+       sharded(c);
+     }},
+    {"ExpertsCutOtherwiseThanDenseLayers", 4,
+     [](RunConfig& c) {
+       experts(c, 2, 1);
+       sequence_parallel(c);
+       sent_with_little_room(c);
+       sharded(c);
+     }},
+    {"ExpertsCutOverTensorRanksInAPipeline", 8,
+     [](RunConfig& c) {
+       experts(c, 2, 2);
+       sequence_parallel(c);
+       pp(c, 2);
+       recomputed(c, {"moe_act", "layernorm"});
+     }},
+    {"ExpertsWithBiasAndGlobalLoss", 4,
+     [](RunConfig& c) {
+       experts(c, 2);
+       sequence_parallel(c);
+       MoeConfig& moe = c.model.moe;
+       moe.moe_router_score_function = RouterScoreFunction::sigmoid;
+       moe.moe_router_enable_expert_bias = true;
+       moe.moe_router_load_balancing_type = {"global_aux_loss"};
+       moe.moe_shared_expert_intermediate_size = 24;
+     }},
+    {"ExpertsWithACapacity", 4,
+     [](RunConfig& c) {
+       experts(c, 2, 1);
+       sequence_parallel(c);
+       c.model.moe.moe_expert_capacity_factor = 1.0;
+       recomputed(c, {"moe"});
      }},
     {"Fp64", 4,
      [](RunConfig& c) {

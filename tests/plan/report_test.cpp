@@ -9,6 +9,7 @@ namespace phx {
 namespace {
 
 using phx::testing::countable_run;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST(PlanReport, SaysWhatAStageHolds) {
@@ -84,6 +85,30 @@ TEST(PlanReport, TheHeadingHasModelRanksAndBatch) {
   EXPECT_EQ(plan_heading(config, plan_run(config, 2, {}), DeviceKind::cuda),
             "180,608 parameters in bf16 on cuda; 2 ranks = TP 1 x CP 1 x DP 2 x PP 1\n"
             "a step: 8 sequences of 24 tokens, 4 micro-batches of 1 a rank\n");
+}
+
+TEST(PlanReport, TheHeadingSaysForHowManyRowsARanksExpertsHaveRoom) {
+  RunConfig config = countable_run();
+  config.model.moe.num_experts = 8;
+  const auto heading = [&](int world) {
+    return plan_heading(config, RunPlan{.layout = make_layout(config.layout(), world)},
+                        DeviceKind::cuda);
+  };
+  EXPECT_THAT(heading(1),
+              EndsWith("experts: 8 of 8 on a rank = EP 1 x ETP 1, with room for 48 rows "
+                       "of a micro-batch, 1 x an even share: the worst case\n"));
+  config.parallel.expert_model_parallel_size = 4;
+  EXPECT_THAT(heading(4),
+              EndsWith("experts: 2 of 8 on a rank = EP 4 x ETP 1, with room for 192 rows "
+                       "of a micro-batch, 4 x an even share: the worst case\n"));
+  config.model.moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+  config.model.moe.moe_expert_rank_capacity_factor = 1.5;
+  config.parallel.tensor_model_parallel_size = 2;
+  config.parallel.sequence_parallel = true;
+  // 12 of the 24 tokens on a rank, two copies of each, and rows of two tensor-parallel ranks.
+  EXPECT_THAT(heading(8),
+              EndsWith("experts: 2 of 8 on a rank = EP 4 x ETP 2, with room for 72 rows "
+                       "of a micro-batch, 1.5 x an even share; the worst case is 4 x\n"));
 }
 
 TEST(PlanReport, BytesAreForPeopleOrExact) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <sstream>
 
 #include "phalanx/base/distance.h"
@@ -51,6 +52,8 @@ struct Case {
     layer = std::make_unique<MoeLayer>(LayerContext{.config = config, .ranks = {}, .layer = 0});
     store = std::make_unique<ParameterStore>(*layer, test_device(),
                                              StoreOptions{.dtype = dtype, .initialize = false});
+    buffers = std::make_unique<ParameterStore>(
+        *layer, test_device(), StoreOptions{.dtype = acc_dtype(dtype), .buffers = true});
     size_t found = 0;
     for (const auto& tensor : file.tensors()) found += tensor.name.starts_with("weight.");
     EXPECT_EQ(found, store->parameters().size()) << "the file has other parameters than the layer";
@@ -67,6 +70,22 @@ struct Case {
   Tensor tensor(const std::string& name, const Shape& shape) const {
     return from_values(at(name), shape, dtype, test_device());
   }
+  int64_t micro_batches() const {  // of the one step that a file holds
+    return int64_t(at("x").size()) / stream().numel();
+  }
+  // Of a tensor with a leading dimension of micro-batches.
+  Tensor micro_batch(const std::string& name, int64_t m) const {
+    return tensor(name, {micro_batches(), stream().numel()}).rows(m, 1).reshape(stream());
+  }
+  std::vector<double> micro_batch_at(const std::string& name, int64_t m) const {
+    const std::vector<double> all = at(name);
+    const int64_t size = stream().numel();
+    return {all.begin() + m * size, all.begin() + (m + 1) * size};
+  }
+  void set_buffer(const std::string& name, const std::vector<double>& values) const {
+    Tensor buffer = buffers->find("mlp.router." + name).value();
+    copy(from_values(values, buffer.shape(), buffer.dtype(), test_device()), buffer);
+  }
   Shape stream() const {  // [s, b, h]
     return {config.seq_length, train.micro_batch_size, config.hidden_size};
   }
@@ -77,7 +96,7 @@ struct Case {
   TransformerConfig config;
   TrainConfig train;
   std::unique_ptr<MoeLayer> layer;
-  std::unique_ptr<ParameterStore> store;
+  std::unique_ptr<ParameterStore> store, buffers;
 };
 
 std::vector<double> gradient_of(const Parameter& parameter) {
@@ -88,69 +107,100 @@ std::vector<double> gradient_of(const Parameter& parameter) {
   return to_values(global);
 }
 
-void expect_layer_matches(const std::string& name, DType dtype, double tolerance,
-                          const RecomputePolicy& policy = {}) {
-  SCOPED_TRACE(name);
-  Case given(name, dtype);
-  const ForwardContext context{.mean_scale = from_values(std::vector<double>{given.aux_scale()},
-                                                         {1}, acc_dtype(dtype), test_device())};
-  const RopeTables rope(given.config, given.config.head_dim(), given.config.seq_length, dtype,
+// Called before each micro-batch.
+using BeforeMicroBatch = std::function<void(const Case& given, int64_t micro_batch)>;
+
+struct LayerCheck {
+  DType dtype = DType::f64;
+  double tolerance = 1e-13;  // only the order of sums differs
+  RecomputePolicy policy = {};
+  BeforeMicroBatch before = {};
+};
+
+void expect_layer_matches(const Case& given, const LayerCheck& check, const Tensor& tally = {}) {
+  const ForwardContext context{
+      .mean_scale = from_values(std::vector<double>{given.aux_scale()}, {1}, acc_dtype(check.dtype),
+                                test_device()),
+      .router_tally = tally};
+  const RopeTables rope(given.config, given.config.head_dim(), given.config.seq_length, check.dtype,
                         test_device());
-  const Tensor x = given.tensor("x", given.stream()), dy = given.tensor("dy", given.stream());
   given.store->begin_step();
-  Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
-    return std::vector<Tensor>{given.layer->add_to(in[0], in[0], {rope, context, policy})};
-  });
-  const Tensor y = segment.outputs()[0];
-  const std::vector<Tensor> dx = segment.backward(std::span(&dy, 1));
+  for (int64_t m = 0; m < given.micro_batches(); ++m) {
+    SCOPED_TRACE("micro-batch " + std::to_string(m));
+    if (check.before) check.before(given, m);
+    const Tensor x = given.micro_batch("x", m), dy = given.micro_batch("dy", m);
+    Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
+      return std::vector<Tensor>{given.layer->add_to(in[0], in[0], {rope, context, check.policy})};
+    });
+    const Tensor y = segment.outputs()[0];
+    const std::vector<Tensor> dx = segment.backward(std::span(&dy, 1));
+    EXPECT_LE(relative_error(to_values(y), given.micro_batch_at("y", m)), check.tolerance)
+        << "output";
+    EXPECT_LE(relative_error(to_values(dx[0]), given.micro_batch_at("dx", m)), check.tolerance)
+        << "input's gradient";
+  }
   given.store->finish_step();
-  EXPECT_LE(relative_error(to_values(y), given.at("y")), tolerance) << "output";
-  EXPECT_LE(relative_error(to_values(dx[0]), given.at("dx")), tolerance) << "input's gradient";
   for (const Parameter* parameter : given.store->parameters())
     EXPECT_LE(relative_error(gradient_of(*parameter), given.at("grad." + parameter->name())),
-              tolerance)
+              check.tolerance)
         << "gradient of " << parameter->name();
 }
 
+void expect_layer_matches(const std::string& name, const LayerCheck& check) {
+  SCOPED_TRACE(name);
+  expect_layer_matches(Case(name, check.dtype), check);
+}
+
 // What the file says of one of the router's losses, 0 if it has none.
-double loss_in(const Case& given, const std::string& name) {
+double loss_in(const Case& given, const std::string& name, int64_t micro_batch = 0) {
   for (const auto& tensor : given.file.tensors())
-    if (tensor.name == "loss." + name) return doubles(tensor)[0];
+    if (tensor.name == "loss." + name) return doubles(tensor).at(size_t(micro_batch));
   return 0;
+}
+
+// Of a micro-batch: how many tokens have each expert among their best, then the losses, each with
+// coefficient 1: Megatron's log has them without theirs.
+struct Balance {
+  std::vector<double> counts, losses;
+};
+Balance balance_of(const Case& given, int64_t micro_batch, const std::vector<double>& loads = {}) {
+  const MoeConfig& moe = given.config.moe;
+  const int64_t h = given.config.hidden_size, e = *moe.num_experts;
+  const Tensor x =
+      given.micro_batch("x", micro_batch).reshape({given.stream().numel() / h, h});  // [t, h]
+  const Tensor normed = rms_norm(x, given.tensor("weight.pre_mlp_layernorm.weight", {h}),
+                                 {.eps = given.config.norm_epsilon});  // [t, h]
+  const Tensor logits =
+      router_logits(normed, given.tensor("weight.mlp.router.weight", {e, h}));  // [t, e]
+  const Tensor tally = zeros({e + kernels::kBalanceCosts}, DType::f64, test_device());
+  const RouterScores scores = moe.moe_router_score_function == RouterScoreFunction::sigmoid
+                                  ? RouterScores::sigmoid
+                                  : RouterScores::softmax_after;
+  route(logits, {}, {.topk = moe.moe_router_topk, .scores = scores},
+        {.batch = 1, .sample = 1, .past = 1, .z = 1},
+        {.samples = given.train.micro_batch_size,
+         .scale = from_values(std::vector<double>{1}, {1}, DType::f64, test_device()),
+         .loads = loads.empty() ? Tensor() : from_values(loads, {e}, DType::f64, test_device()),
+         .tally = tally});
+  const std::vector<double> all = to_values(tally);
+  return {.counts = {all.begin(), all.begin() + e}, .losses = {all.begin() + e, all.end()}};
 }
 
 void expect_losses_match(const std::string& name) {
   SCOPED_TRACE(name);
   const Case given(name, DType::f64);
-  const MoeConfig& moe = given.config.moe;
-  const int64_t h = given.config.hidden_size, e = *moe.num_experts;
-  const Tensor x = given.tensor("x", {given.stream().numel() / h, h});  // [t, h]
-  const Tensor normed = rms_norm(x, given.tensor("weight.pre_mlp_layernorm.weight", {h}),
-                                 {.eps = given.config.norm_epsilon});  // [t, h]
-  const Tensor logits =
-      router_logits(normed, given.tensor("weight.mlp.router.weight", {e, h}));  // [t, e]
-  // [e + costs]: what was counted of each expert, then the losses.
-  const Tensor tally = zeros({e + kernels::kBalanceCosts}, DType::f64, test_device());
-  const RouterScores scores = moe.moe_router_score_function == RouterScoreFunction::sigmoid
-                                  ? RouterScores::sigmoid
-                                  : RouterScores::softmax_after;
-  // Every loss with coefficient 1: Megatron's log has them without theirs.
-  route(logits, {}, {.topk = moe.moe_router_topk, .scores = scores},
-        {.batch = 1, .sample = 1, .z = 1},
-        {.samples = given.train.micro_batch_size,
-         .scale = from_values(std::vector<double>{1}, {1}, DType::f64, test_device()),
-         .tally = tally});
-  const auto counted = to_values(tally);
-  const std::span found = std::span(counted).subspan(size_t(e));
-  const std::pair<const char*, double> losses[] = {{"load_balancing_loss", found[0]},
-                                                   {"seq_load_balancing_loss", found[1]},
-                                                   {"z_loss", found[3]}};
   int compared = 0;
-  for (const auto& [loss, value] : losses) {
-    const double theirs = loss_in(given, loss);
-    if (theirs == 0) continue;
-    EXPECT_NEAR(value, theirs, 1e-13 * theirs) << loss;
-    ++compared;
+  for (int64_t m = 0; m < given.micro_batches(); ++m) {
+    const std::vector<double> found = balance_of(given, m).losses;
+    const std::pair<const char*, double> losses[] = {{"load_balancing_loss", found[0]},
+                                                     {"seq_load_balancing_loss", found[1]},
+                                                     {"z_loss", found[3]}};
+    for (const auto& [loss, value] : losses) {
+      const double theirs = loss_in(given, loss, m);
+      if (theirs == 0) continue;
+      EXPECT_NEAR(value, theirs, 1e-13 * theirs) << loss << " of micro-batch " << m;
+      ++compared;
+    }
   }
   EXPECT_GT(compared, 0) << "the file has no loss";
 }
@@ -167,38 +217,78 @@ const char* const kCapacities[] = {"capacity_probs",        "capacity_position",
                                    "capacity_sigmoid",      "capacity_ample"};
 const char* const kExperts[] = {"shared", "shared_gate", "squared_relu", "gelu"};
 
-constexpr double kOrderOfSums = 1e-13, kSinglePrecision = 1e-5;
-
 TEST(MegatronMoe, EveryKindOfChoiceGivesMegatronsOutputsAndGradients) {
-  for (const char* name : kChoices) expect_layer_matches(name, DType::f64, kOrderOfSums);
+  for (const char* name : kChoices) expect_layer_matches(name, {});
 }
 
 TEST(MegatronMoe, BalancingLossesAreMegatrons) {
   for (const char* name : kLosses) expect_losses_match(name);
+  expect_losses_match("expert_bias");
 }
 
 TEST(MegatronMoe, BalancingLossesEnterTheGradientsAsMegatrons) {
-  for (const char* name : kLosses) expect_layer_matches(name, DType::f64, kOrderOfSums);
+  for (const char* name : kLosses) expect_layer_matches(name, {});
 }
 
 TEST(MegatronMoe, ExpertsWithLittleRoomDropMegatronsTokens) {
-  for (const char* name : kCapacities) expect_layer_matches(name, DType::f64, kOrderOfSums);
+  for (const char* name : kCapacities) expect_layer_matches(name, {});
 }
 
 TEST(MegatronMoe, SharedExpertsAndActivationsAreMegatrons) {
-  for (const char* name : kExperts) expect_layer_matches(name, DType::f64, kOrderOfSums);
+  for (const char* name : kExperts) expect_layer_matches(name, {});
+}
+
+// Two micro-batches, then the end of the step.
+TEST(MegatronMoe, BiasesOfExpertsChooseAndMoveAsMegatrons) {
+  for (const char* name : {"expert_bias", "expert_bias_groups"}) {
+    SCOPED_TRACE(name);
+    const Case given(name, DType::f64);
+    const int64_t e = *given.config.moe.num_experts;
+    given.set_buffer("expert_bias", given.at("bias"));
+    const Tensor tally = zeros({1, kernels::RouterTally::width(e)}, DType::f64, test_device());
+    expect_layer_matches(given, {}, tally);
+    const kernels::RouterTally counted{.row = tally.reshape({tally.numel()}), .experts = e};
+    EXPECT_EQ(to_values(counted.chosen()), given.at("tokens_per_expert"));
+    const Tensor bias = given.buffers->find("mlp.router.expert_bias").value();
+    EXPECT_EQ(to_values(bias), given.at("bias")) << "it moved before the end of the step";
+    given.layer->end_step({.tally = tally, .skip = zeros({1}, DType::f64, test_device())});
+    EXPECT_LE(relative_error(to_values(bias), given.at("bias_after")), 1e-15);
+  }
+}
+
+// Megatron's loads are those of the step's micro-batches so far, this one included; ours are those
+// of the step before (docs/experts.md). With Megatron's as the loads everything else is the same.
+TEST(MegatronMoe, TheLossOverTheGlobalBatchIsMegatronsWithTheLoadsThatItTakes) {
+  for (const char* name : {"global_aux", "global_aux_sigmoid"}) {
+    SCOPED_TRACE(name);
+    std::vector<double> loads;
+    const auto add_counts = [&](const Case& given, int64_t m) {
+      const std::vector<double> counts = balance_of(given, m).counts;
+      loads.resize(counts.size());
+      for (size_t i = 0; i < counts.size(); ++i) loads[i] += counts[i];
+      const double theirs = loss_in(given, "global_load_balancing_loss", m);
+      EXPECT_NEAR(balance_of(given, m, loads).losses[2], theirs, 1e-13 * theirs);
+      given.set_buffer("global_tokens_per_expert", loads);
+    };
+    expect_layer_matches(name, {.before = add_counts});
+    const Case given(name, DType::f64);
+    EXPECT_EQ(given.micro_batches(), 3);
+    // The first one has no others before it: there our own rule is the same.
+    const double first = loss_in(given, "global_load_balancing_loss", 0);
+    EXPECT_NEAR(balance_of(given, 0).losses[2], first, 1e-13 * first);
+  }
 }
 
 TEST(MegatronMoe, RecomputationChangesNothing) {
   for (const char* name : {"deepseek", "shared_gate"})
-    expect_layer_matches(name, DType::f64, kOrderOfSums,
-                         {.expert_activation = true, .shared_expert = true});
+    expect_layer_matches(name, {.policy = {.expert_activation = true, .shared_expert = true}});
 }
 
 TEST(MegatronMoe, SinglePrecisionIsCloseToMegatronsDoublePrecision) {
   using Names = std::span<const char* const>;
   for (const Names names : {Names(kChoices), Names(kLosses), Names(kCapacities), Names(kExperts)})
-    for (const char* name : names) expect_layer_matches(name, DType::f32, kSinglePrecision);
+    for (const char* name : names)
+      expect_layer_matches(name, {.dtype = DType::f32, .tolerance = 1e-5});
 }
 
 }  // namespace

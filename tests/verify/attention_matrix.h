@@ -23,22 +23,13 @@ inline void all_heads_norm_1p_like(RunConfig& config) {
   config.model.add_bias_linear = true;
 }
 
-// DeepSeek-V3's latent attention, stretched by YaRN; head sizes that all differ.
+// DeepSeek-V3's latent attention, stretched by YaRN.
 inline void latent_like(RunConfig& config) {
   small_run(config);
   rms_norm_without_biases(config);
   config.model.swiglu = true;
-  config.model.qk_layernorm = true;
-  config.model.latent = {.multi_latent_attention = true,
-                         .q_lora_rank = 14,
-                         .kv_lora_rank = 12,
-                         .qk_head_dim = 6,
-                         .qk_pos_emb_head_dim = 4,
-                         .v_head_dim = 8,
-                         .rope_type = {}};
-  config.model.rotary_scaling_factor = 4;
-  config.model.yarn_original_max_position_embeddings = 4;
-  config.model.mscale_all_dim = 0.7;
+  latent_attention(config.model);
+  stretched_by_yarn(config.model);
 }
 
 // Without a latent vector of queries and without norms of latent vectors; LayerNorm and biases.

@@ -1,10 +1,15 @@
 // Faults that other frameworks had with experts on several ranks, each as a case of ours.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "phalanx/base/distance.h"
 #include "phalanx/verify/parity.h"
+#include "support/temp_folder.h"
 #include "verify/expert_matrix.h"
+#include "verify/masked_documents.h"
 
 namespace phx {
 namespace {
@@ -78,6 +83,94 @@ TEST(ExpertKnownFaults, LossesOfTheRouterWeighTheSameOnAnyNumberOfRanks) {
     config.parallel.tensor_model_parallel_size = 4;
     config.parallel.sequence_parallel = true;
     expect_as_one_rank(config, 4);  // TP 4
+  }
+}
+
+// Experts on documents whose last tokens have no loss: micro-batches count different numbers of
+// tokens. Every loss of the router weighs as much as that of the tokens.
+struct MaskedExperts {
+  MaskedExperts() {
+    write_documents(folder / "documents");
+    config.data.mock_data = false;
+    config.data.data_path = {(folder / "documents").string()};
+    config.data.split = "8,2";
+    config.data.eod_mask_loss = true;
+    config.model.vocab_size = kDocumentVocabulary;
+    config.train.eval_iters = 1;
+    config.model.moe.moe_router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
+    config.model.moe.moe_aux_loss_coeff = {1.0, 1.0};
+    config.model.moe.moe_z_loss_coeff = 1.0;
+  }
+  TempFolder folder;
+  RunConfig config = small_experts();
+};
+
+// Megatron-LM 7452, a list of terms that go wrong without a word where kinds of parallelism meet:
+// the auxiliary loss was scaled by a number of tokens that was not the micro-batch's, and ranks of
+// tensor and sequence parallelism did not agree on which tokens count.
+TEST(ExpertKnownFaults, LossesOfTheRouterWeighTheSameWhereTokensAreMasked) {
+  MaskedExperts masked;
+  RunConfig& config = masked.config;
+  for (const LossAverage average : {LossAverage::token, LossAverage::micro_batch}) {
+    SCOPED_TRACE(average == LossAverage::token ? "mean of tokens" : "mean of micro-batches");
+    config.train.loss_average = average;
+    config.parallel = {};
+    config.train.global_batch_size = 8;
+    config.parallel.expert_model_parallel_size = 4;
+    expect_as_one_rank(config, 4);  // DP 4, 2 micro-batches each
+    config.train.global_batch_size = 4;
+    config.parallel.tensor_model_parallel_size = 2;
+    config.parallel.sequence_parallel = true;
+    config.parallel.expert_model_parallel_size = 2;
+    expect_as_one_rank(config, 4);  // TP 2 x DP 2, 2 micro-batches each
+    config.parallel.expert_tensor_parallel_size = 1;
+    config.parallel.pipeline_model_parallel_size = 2;
+    expect_as_one_rank(config, 4);  // TP 2 x PP 2, 4 micro-batches
+  }
+}
+
+// The gradients of a step with micro-batch `first` .. alone, `count` of them, from the same
+// weights.
+GlobalTensors gradients_of_micro_batches(RunConfig config, const Sources& sources, int64_t first,
+                                         int64_t count, std::vector<int64_t>& counted) {
+  config.train.global_batch_size = count * config.train.micro_batch_size;
+  Runtime runtime({.kind = DeviceKind::cpu, .threads = 1});
+  Session session(config, sources, runtime.device());
+  session.load_batch(first * config.train.micro_batch_size);
+  counted.assign(session.train_batches.tokens().begin(), session.train_batches.tokens().end());
+  session.step.run(session.train_batches, {.lr = 1e-3});
+  GlobalTensors gradients;
+  for (const Parameter* parameter : session.store.parameters())
+    gradients[parameter->name()].values = to_values(parameter->gradient());
+  return gradients;
+}
+
+// The same without layouts, of which all might make the same mistake: micro-batch k counts with
+// n_k / N, or with 1 / M in the average over micro-batches; each alone counts with 1.
+TEST(ExpertKnownFaults, LossesOfTheRouterCountWithTheMicroBatchsShareOfTokens) {
+  const MaskedExperts masked;
+  constexpr int64_t kMicroBatches = 4;
+  for (const LossAverage average : {LossAverage::token, LossAverage::micro_batch}) {
+    SCOPED_TRACE(average == LossAverage::token ? "mean of tokens" : "mean of micro-batches");
+    RunConfig config = masked.config;
+    config.train.loss_average = average;
+    const Sources sources(config);
+    std::vector<int64_t> counts, own;
+    const GlobalTensors all = gradients_of_micro_batches(config, sources, 0, kMicroBatches, counts);
+    ASSERT_NE(std::ranges::min(counts), std::ranges::max(counts)) << "nothing is to be told apart";
+    const double tokens = double(std::reduce(counts.begin(), counts.end()));
+    GlobalTensors sums;
+    for (int64_t k = 0; k < kMicroBatches; ++k) {
+      const double share = average == LossAverage::token ? double(counts[size_t(k)]) / tokens
+                                                         : 1.0 / double(kMicroBatches);
+      for (const auto& [name, gradient] : gradients_of_micro_batches(config, sources, k, 1, own)) {
+        std::vector<double>& sum = sums[name].values;
+        sum.resize(gradient.values.size());
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += share * gradient.values[i];
+      }
+    }
+    for (const auto& [name, sum] : sums)
+      EXPECT_LE(relative_error(all.at(name).values, sum.values), 1e-12) << name;
   }
 }
 

@@ -11,6 +11,7 @@ namespace phx::testing {
 inline void expert_model(RunConfig& config) {
   llama_like(config);
   config.model.hidden_size = 16;
+  config.model.seq_length = config.model.max_position_embeddings = 16;
   config.model.num_attention_heads = 4;
   config.model.ffn_hidden_size = 24;
   config.model.moe.num_experts = 8;
@@ -31,15 +32,28 @@ inline void biased(MoeConfig& moe) {
   moe.moe_router_bias_update_rate = 0.05;
 }
 
-// Room for 9 of 10 rows of the worst case, in which every token goes to as many experts of one rank
-// as it can. Comes behind the settings of the router and of the experts' ranks.
+// Rows of a rank as a multiple of an even share, if every token goes to as many experts of it as it
+// can.
+inline double worst_share(const RunConfig& config) {
+  const MoeConfig& moe = config.model.moe;
+  const double ep = double(config.parallel.expert_model_parallel_size);
+  const double local = double(*moe.num_experts) / ep, k = double(moe.moe_router_topk);
+  return ep * std::min(k, local) / k;
+}
+
+// Room for 9 of 10 rows of the worst case; for all of them where a token's experts are of one
+// group, which makes that case a common one. Comes behind the settings of the router and of the
+// experts' ranks.
 inline void less_room(Draft& draft) {
   MoeConfig& moe = draft.model.moe;
-  const double ep = double(draft.parallel.expert_model_parallel_size);
-  const double local = double(*moe.num_experts) / ep, k = double(moe.moe_router_topk);
+  const double share = moe.moe_router_group_topk == 1 ? 1.0 : 0.9;
   moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
-  moe.moe_expert_rank_capacity_factor = std::max(1.0, 0.9 * ep * std::min(k, local) / k);
+  moe.moe_expert_rank_capacity_factor = std::max(1.0, share * worst_share(draft));
 }
+
+// The first options say what the model is: router, losses, tokens, layers, attention. The others
+// say how it is distributed.
+constexpr size_t kExpertModelOptions = 5;
 
 inline std::vector<MatrixOption> expert_matrix_options() {
   using Ranks = ParallelConfig;
@@ -47,6 +61,9 @@ inline std::vector<MatrixOption> expert_matrix_options() {
   const auto chunks = [](Ranks& r) { r.num_virtual_stages_per_pipeline_rank = 2; };
   const auto with = [](const char* name, void (*apply)(MoeConfig&)) {
     return Setting{name, [apply](Draft& draft) { apply(draft.model.moe); }};
+  };
+  const auto attention = [](const char* name, void (*apply)(TransformerConfig&)) {
+    return Setting{name, [apply](Draft& draft) { apply(draft.model); }};
   };
   const auto nothing = [](Draft&) {};
   return {
@@ -72,9 +89,8 @@ inline std::vector<MatrixOption> expert_matrix_options() {
              }),
         with("sigmoid, groups, bias",
              [](MoeConfig& m) {
-               m.moe_router_topk = 4;
                m.moe_router_score_function = RouterScoreFunction::sigmoid;
-               m.moe_router_num_groups = 2;
+               m.moe_router_num_groups = 4;
                m.moe_router_group_topk = 1;
                biased(m);
              }),
@@ -107,7 +123,7 @@ inline std::vector<MatrixOption> expert_matrix_options() {
                m.moe_aux_loss_coeff = {0.1, 0.2};
                m.moe_z_loss_coeff = 0.1;
              }),
-        with("none", [](MoeConfig& m) { m.moe_router_load_balancing_type = {"none"}; })}},
+        with("no losses", [](MoeConfig& m) { m.moe_router_load_balancing_type = {"none"}; })}},
       {"tokens",
        {with("dropless", [](MoeConfig&) {}),
         with("capacity 1", [](MoeConfig& m) { m.moe_expert_capacity_factor = 1.0; }),
@@ -136,6 +152,19 @@ inline std::vector<MatrixOption> expert_matrix_options() {
                m.moe_shared_expert_intermediate_size = 12;
                m.moe_shared_expert_gate = true;
              })}},
+      {"attention",
+       {attention("plain", [](TransformerConfig&) {}),
+        attention("latent, YaRN",
+                  [](TransformerConfig& model) {
+                    latent_attention(model);
+                    stretched_by_yarn(model);
+                  }),
+        attention("latent without q",
+                  [](TransformerConfig& model) {
+                    latent_attention(model);
+                    model.latent.q_lora_rank.reset();
+                    model.qk_layernorm = false;
+                  })}},
       {"experts",
        {experts("EP1 ETP1", 1, 1), experts("EP2", 2), experts("EP2 ETP1", 2, 1), experts("EP4", 4),
         experts("EP4 ETP1", 4, 1), experts("EP8 ETP1", 8, 1), experts("EP2 ETP2", 2, 2),
@@ -150,7 +179,8 @@ inline std::vector<MatrixOption> expert_matrix_options() {
        {pipeline("PP1", 1, 2), pipeline("PP2", 2, 4), pipeline("PP2 zb-h1", 2, 4, zero_bubble),
         pipeline("PP2 VPP2", 2, 4, chunks),
         pipeline("PP2 first 1", 2, 3, [](Ranks& r) { r.decoder_first_pipeline_num_layers = 1; }),
-        pipeline("PP4", 4, 4), pipeline("PP4 zb-h1", 4, 4, zero_bubble)}},
+        pipeline("PP4", 4, 4), pipeline("PP4 zb-h1", 4, 4, zero_bubble),
+        pipeline("PP4 VPP2", 4, 8, chunks)}},
       {"data",
        {data("DP1", 1), data("DP2", 2), data("DP2 overlap", 2, {.overlap_reduce = true}),
         data("DP2 ZeRO-1 overlap both", 2,
@@ -176,7 +206,7 @@ inline std::vector<MatrixOption> expert_matrix_options() {
 // What of a layout the reference on one rank has, too.
 inline std::string expert_reference(const MatrixLayout& layout) {
   std::string key;
-  for (size_t i = 0; i < 4; ++i) key += layout.settings[i] + ", ";
+  for (size_t i = 0; i < kExpertModelOptions; ++i) key += layout.settings[i] + ", ";
   return key;
 }
 

@@ -2,29 +2,16 @@
 // cross documents: every stage has to know of them, and ranks count different numbers of tokens.
 #include <gtest/gtest.h>
 
-#include "phalanx/data/indexed/indexed_writer.h"
 #include "phalanx/verify/layout_run.h"
 #include "phalanx/verify/parity.h"
 #include "support/temp_folder.h"
 #include "train/tiny_run.h"
+#include "verify/masked_documents.h"
 
 namespace phx {
 namespace {
 
 using namespace phx::testing;
-
-// Documents of 1 to 20 tokens; the last token of each is 60, the last of the vocabulary.
-void write_documents(const Path& prefix) {
-  IndexedWriter writer(prefix, TokenCode::u16);
-  for (int32_t i = 0; i < 200; ++i) {
-    std::vector<int32_t> tokens(size_t(1 + i * 13 % 20));
-    for (size_t k = 0; k < tokens.size(); ++k) tokens[k] = int32_t((i * 31 + k * 7) % 60);
-    tokens.back() = 60;
-    writer.add_sequence(tokens);
-    writer.end_document();
-  }
-  writer.commit();
-}
 
 struct Layouts {
   Layouts() {

@@ -96,4 +96,24 @@ inline void mqa_like(RunConfig& config) {
   model.make_vocab_size_divisible_by = 16;
 }
 
+// DeepSeek-V3's latent attention; head sizes that all differ.
+inline void latent_attention(TransformerConfig& model) {
+  model.group_query_attention = false;
+  model.qk_layernorm = true;
+  model.latent = {.multi_latent_attention = true,
+                  .q_lora_rank = 14,
+                  .kv_lora_rank = 12,
+                  .qk_head_dim = 6,
+                  .qk_pos_emb_head_dim = 4,
+                  .v_head_dim = 8,
+                  .rope_type = {}};
+}
+
+// Positions beyond the trained ones, by YaRN.
+inline void stretched_by_yarn(TransformerConfig& model) {
+  model.rotary_scaling_factor = 4;
+  model.yarn_original_max_position_embeddings = 4;
+  model.mscale_all_dim = 0.7;
+}
+
 }  // namespace phx::testing

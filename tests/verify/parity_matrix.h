@@ -2,7 +2,9 @@
 // which every two settings that go together stand together at least once.
 #pragma once
 
+#include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -206,6 +208,28 @@ inline std::vector<MatrixLayout> make_matrix(const std::vector<MatrixOption>& op
   for (const Row& row : pairwise_rows(counts, allowed))
     layouts.push_back(matrix_layout(options, row, start));
   return layouts;
+}
+
+inline std::set<std::string> names_there_twice(const std::vector<MatrixLayout>& layouts) {
+  std::set<std::string> names, twice;
+  for (const MatrixLayout& layout : layouts)
+    if (!names.insert(layout.name()).second) twice.insert(layout.name());
+  return twice;
+}
+
+// "PP2 VPP2 with 1 x 1": settings of two options that no layout has together.
+inline std::set<std::string> pairs_without_layout(const std::vector<MatrixOption>& options,
+                                                  const std::vector<MatrixLayout>& layouts) {
+  std::set<std::string> lacking;
+  for (size_t i = 0; i < options.size(); ++i)
+    for (size_t j = i + 1; j < options.size(); ++j)
+      for (const Setting& a : options[i].settings)
+        for (const Setting& b : options[j].settings)
+          if (std::ranges::none_of(layouts, [&](const MatrixLayout& layout) {
+                return layout.settings[i] == a.name && layout.settings[j] == b.name;
+              }))
+            lacking.insert(a.name + " with " + b.name);
+  return lacking;
 }
 
 inline const std::vector<MatrixLayout>& parity_matrix() {

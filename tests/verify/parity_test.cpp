@@ -30,6 +30,14 @@ LayoutOutcome outcome() {
   return one;
 }
 
+// Of a model with experts.
+LayoutOutcome routed_outcome() {
+  LayoutOutcome one = outcome();
+  one.steps[0].routers = {{"dropped share of layer 0", 0}, {"z_loss of layer 0", 2}};
+  one.buffers["mlp.router.expert_bias"] = tensor({0.1, -0.2});
+  return one;
+}
+
 TEST(Parity, TheSameRunHasNoFault) {
   const Parity parity = compare(outcome(), outcome());
   EXPECT_EQ(parity.entries.size(), 4u) << "no evaluation: there was none";
@@ -61,6 +69,23 @@ TEST(Parity, WhatNoRankHoldsIsAFaultWhateverTheError) {
   many.weights.clear();
   EXPECT_THAT(compare(many, outcome()).faults(1),
               ElementsAre("w after step 1: no rank holds 2 of its elements"));
+}
+
+TEST(Parity, RoutersAndBuffersAreCompared) {
+  EXPECT_TRUE(compare(routed_outcome(), routed_outcome()).faults().empty());
+  LayoutOutcome many = routed_outcome();
+  many.steps[0].routers["z_loss of layer 0"] = 2.5;
+  many.steps[0].routers["dropped share of layer 0"] = 0.125;
+  many.buffers["mlp.router.expert_bias"].values[0] = 0.3;  // of 0.2
+  const Parity parity = compare(many, routed_outcome());
+  EXPECT_THAT(
+      parity.faults(),
+      ElementsAre("mlp.router.expert_bias after step 1 differs by 1.0e+00 of its largest value",
+                  "z_loss of layer 0 in step 1 differs by 2.5e-01 of its largest value",
+                  "dropped share of layer 0 in step 1 differs by 1.2e-01 of its largest value"));
+  EXPECT_EQ(parity.worst(Kind::router, 1), 0.25);
+  many.steps[0].routers.clear();
+  EXPECT_TRUE(std::isinf(compare(many, routed_outcome()).worst(Kind::router, 1)));
 }
 
 // A nan compares with nothing: it must not hide among the good ones, so it is infinitely wrong.

@@ -41,6 +41,15 @@ TEST(ProofText, TheTableHasTheWorstOfEveryKindAndStep) {
   EXPECT_THAT(text, ::testing::ContainsRegex("  gradients +1.0e-12     3.0e-11\n"));
   EXPECT_THAT(text, HasSubstr("proved: 4 ranks compute what one rank computes; nothing differs by "
                               "more than 3.0e-11 of its largest value (limit 1e-10)\n"));
+  EXPECT_THAT(text, Not(HasSubstr("router"))) << "there is none";
+}
+
+TEST(ProofText, TheTableOfAModelWithExpertsHasItsRoutersAndBuffers) {
+  const Parity parity{.entries = {{Kind::buffer, 2, "expert_bias", 3e-11},
+                                  {Kind::router, 1, "z_loss of layer 1", 2e-11}}};
+  const std::string text = proof_text(parity, 4, false);
+  EXPECT_THAT(text, ::testing::ContainsRegex("  loads and router losses +2.0e-11     0.0e.00\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("  experts' biases and loads +3.0e-11\n"));
 }
 
 TEST(ProofText, FaultsBeyondTwentyAreCountedUnlessAllAreWanted) {

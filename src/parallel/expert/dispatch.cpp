@@ -195,7 +195,7 @@ ExpertInput dispatch_by_sending(const Tensor& x, const Routing& routing,
 
 int64_t expert_rows(int64_t tokens, int64_t topk, const ExpertParallel& ranks,
                     const DispatchOptions& options) {
-  const int64_t g = ranks.group == nullptr ? 1 : ranks.group->size();
+  const int64_t g = int64_t{ranks.ep} * ranks.tp;
   // A token's experts are different ones, so a rank gets a token as often as it has experts at
   // most.
   const int64_t most = g * tokens * std::min(topk, local_experts(ranks, options));

@@ -52,7 +52,7 @@ struct ExpertInput {
 ExpertInput dispatch(const Tensor& x, const Routing& routing, const ExpertParallel& ranks,
                      const DispatchOptions& options);
 
-// Rows that a rank has room for.
+// Rows that a rank has room for, of ranks that have so many tokens each. Takes no group.
 int64_t expert_rows(int64_t tokens, int64_t topk, const ExpertParallel& ranks,
                     const DispatchOptions& options);
 
