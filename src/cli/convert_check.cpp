@@ -13,6 +13,7 @@
 #include "phalanx/checkpoint/compare.h"
 #include "phalanx/checkpoint/native_checkpoint.h"
 #include "phalanx/checkpoint/safetensors.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
 #include "phalanx/cli/exit_codes.h"
 #include "phalanx/cli/open_model.h"
 #include "phalanx/cli/parse_args.h"
@@ -93,9 +94,8 @@ Side open_native_side(const CheckOptions& options, const Catalogue& catalogue) {
       std::make_shared<NativeCheckpoint>(find_checkpoint(options.native, *iteration));
   return {"native", PretrainOptions::from_json(checkpoint->info("options"), catalogue).model,
           std::make_shared<RenamedSource>(checkpoint, [](const std::string& name) {
-            return name.starts_with("optimizer.") || name.ends_with(".global_tokens_per_expert")
-                       ? std::nullopt
-                       : std::optional(name);
+            return name.starts_with("optimizer.") || is_load_of_experts(name) ? std::nullopt
+                                                                              : std::optional(name);
           })};
 }
 
