@@ -41,6 +41,9 @@ if(PHX_TESTS)  # everything the demo does, a few iterations long; what it learns
   add_test(NAME demo.GoesFromACorpusToTextAndACurve COMMAND "${PROJECT_SOURCE_DIR}/scripts/demo.sh")
   set_tests_properties(demo.GoesFromACorpusToTextAndACurve PROPERTIES LABELS demo ENVIRONMENT
     "PHX_PROGRAM=$<TARGET_FILE:phalanx>;PHX_DEMO_OUT=${PROJECT_BINARY_DIR}/demo;PHX_DEMO_ITERS=4")
+  add_test(NAME demo.SixteenExpertsOnFourRanksAreDrawn COMMAND "${PROJECT_SOURCE_DIR}/scripts/demo_experts.sh")
+  set_tests_properties(demo.SixteenExpertsOnFourRanksAreDrawn PROPERTIES LABELS demo ENVIRONMENT
+    "PHX_PROGRAM=$<TARGET_FILE:phalanx>;PHX_DEMO_OUT=${PROJECT_BINARY_DIR}/demo_experts;PHX_DEMO_ITERS=4")
 endif()
 if(PHX_TESTS)  # wrong commands, files and environments, and what is said about them
   add_test(NAME bad_inputs.EndWithTheRightCodeAndWords

@@ -43,6 +43,7 @@ MOE = LLAMA + (" --num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 24 --
                "--moe-z-loss-coeff 1e-3 --moe-token-dispatcher-type alltoall")
 SHARED = (" --moe-router-score-function sigmoid --moe-router-topk-scaling-factor 1.5 --moe-shared-expert-intermediate-size 20 "
           "--moe-router-load-balancing-type seq_aux_loss")
+BIAS = " --moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-bias-update-rate 1e-2"
 TRAINING = ("--seq-length 32 --max-position-embeddings 32 --micro-batch-size 2 --global-batch-size 4 --vocab-size 96 "
             "--make-vocab-size-divisible-by 16 --train-iters 15 --lr 1e-2 --min-lr 1e-3 --lr-decay-style cosine "
             "--lr-warmup-iters 2 --weight-decay 0.1 --clip-grad 1.0 --adam-beta2 0.95 --hidden-dropout 0 "
@@ -77,6 +78,8 @@ CASES.update({
     "moe_ep2_dp": (2, MOE, f"{DP} {EP2}"),
     "moe_shared_ep2_full": (2, MOE + SHARED, f"{FULL} {EP2}"),
     "moe_freq_ep2_full": (2, MOE + SHARED + " --num-layers 3 --moe-layer-freq [0,1,1]", f"{FULL} {EP2}"),
+    "moe_bias_full": (1, MOE + BIAS, FULL),
+    "moe_bias_ep2_dp": (2, MOE + BIAS, f"{DP} {EP2}"),
     # With TP, experts need sequence parallelism, for which Megatron has no norm on a CPU.
     "moe_pp2_ep2_dp": (4, MOE + SHARED, f"{DP} {PP2} {EP2}"),
     "moe_bf16_dp": (1, MOE + " --bf16 --moe-router-dtype fp32", DP),
@@ -110,6 +113,7 @@ FIXTURES = {
     "gpt2_bf16_dp": (1, TINY_GPT2 + " --bf16", DP),
     "moe_ep2_dp": (2, TINY_MOE, f"{DP} {EP2}"),
     "moe_freq_ep2_full": (2, TINY_MOE + TINY_SHARED + " --num-layers 2", f"{FULL} {EP2}"),
+    "moe_bias_ep2_dp": (2, TINY_MOE + BIAS, f"{DP} {EP2}"),
     "moe_bf16_dp": (1, TINY_MOE + " --bf16", DP),
     "mtp_dp": (1, TINY_LLAMA + MTP, DP),
 }

@@ -141,7 +141,11 @@ def families():
 
 
 def randomise(model, seed, gain):
-    """Matrices scale a signal by `gain`, norms and biases are off their usual values."""
+    """Matrices scale a signal by `gain`, norms and biases are off their usual values.
+
+    Biases of experts are buffers. They stay above 0: some versions of the library give experts of
+    closed groups the score 0, which a negative sum of score and bias would lose against.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -152,6 +156,9 @@ def randomise(model, seed, gain):
                 p.copy_(0.4 * noise)
             else:
                 p.copy_(gain * noise / p.shape[-1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(torch.rand(buffer.shape, generator=generator))
 
 
 def rewrite_in_old_keys(path):

@@ -13,6 +13,7 @@
 #include "phalanx/checkpoint/compare.h"
 #include "phalanx/checkpoint/native_checkpoint.h"
 #include "phalanx/checkpoint/safetensors.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
 #include "phalanx/cli/exit_codes.h"
 #include "phalanx/cli/open_model.h"
 #include "phalanx/cli/parse_args.h"
@@ -25,6 +26,7 @@
 #include "phalanx/convert/megatron_model.h"
 #include "phalanx/convert/renamed_source.h"
 #include "phalanx/convert/widened_source.h"
+#include "phalanx/convert/zero_biases.h"
 
 namespace phx {
 namespace {
@@ -92,8 +94,16 @@ Side open_native_side(const CheckOptions& options, const Catalogue& catalogue) {
       std::make_shared<NativeCheckpoint>(find_checkpoint(options.native, *iteration));
   return {"native", PretrainOptions::from_json(checkpoint->info("options"), catalogue).model,
           std::make_shared<RenamedSource>(checkpoint, [](const std::string& name) {
-            return name.starts_with("optimizer.") ? std::nullopt : std::optional(name);
+            return name.starts_with("optimizer.") || is_load_of_experts(name) ? std::nullopt
+                                                                              : std::optional(name);
           })};
+}
+
+// A model without biases of experts is the same as one whose biases are zero.
+void make_biases_alike(Side& a, Side& b) {
+  if (a.model.moe.moe_router_enable_expert_bias == b.model.moe.moe_router_enable_expert_bias)
+    return;
+  for (Side* side : {&a, &b}) add_zero_biases(side->model, side->weights);
 }
 
 bool check_config(const Side& theirs, const TransformerConfig& native) {
@@ -263,6 +273,7 @@ int run_check(std::span<const std::string> args, const Catalogue& catalogue) {
   if (!options.native.empty()) native = open_native_side(options, catalogue);
   bool good = true, same_function = true;
   if (theirs && native) {
+    make_biases_alike(*theirs, *native);
     same_function = check_config(*theirs, native->model);
     good = check_weights(theirs->weights, native->weights) && same_function;
   }

@@ -5,13 +5,13 @@
 #include <iostream>
 
 #include "phalanx/base/error.h"
-#include "phalanx/checkpoint/loader.h"
 #include "phalanx/cli/exit_codes.h"
 #include "phalanx/cli/open_model.h"
 #include "phalanx/cli/parse_args.h"
 #include "phalanx/cli/train_main.h"
 #include "phalanx/cli/usage_error.h"
 #include "phalanx/comm/process_environment.h"
+#include "phalanx/convert/loaded_model.h"
 #include "phalanx/data/story_corpus.h"
 #include "phalanx/models/generate.h"
 #include "phalanx/text/tokenizer.h"
@@ -58,29 +58,6 @@ struct GenerateOptions {
     field("check-stories", check_stories,
           "report how much of the text obeys the grammar of `phalanx corpus`");
   }
-};
-
-// The model of a checkpoint, with its weights, for `length` positions.
-struct LoadedModel {
-  LoadedModel(const TensorSource& source, const PretrainOptions& options, Device device,
-              int64_t length)
-      : model(options.family()(options.model)),
-        store(*model, device,
-              {.dtype = model_dtype(options.train.precision()),
-               .gradients = false,
-               .initialize = false}),
-        buffers(*model, device, {.dtype = acc_dtype(store.weights().dtype()), .buffers = true}) {
-    const FlatState weights{"", store.weights()}, kept{"", buffers.weights()};
-    TensorInfos expected = tensors_of(store, {&weights, 1});
-    if (!buffers.parameters().empty())
-      expected = with_buffers(std::move(expected), source, tensors_of(buffers, {&kept, 1}));
-    load_parameters(source, store, {&weights, 1},
-                    {.ignored = {"optimizer."}, .convert = true, .model = &expected});
-    load_buffers(source, buffers);
-    model->prepare(device, store.weights().dtype(), length, /*micro_batch=*/1);
-  }
-  std::unique_ptr<Model> model;
-  ParameterStore store, buffers;
 };
 
 void print_check(const std::string& text) {
@@ -200,7 +177,8 @@ int run_generate(std::span<const std::string> args, const Catalogue& catalogue) 
   run.threads = options.threads;
   run.device = options.device;
   Runtime runtime(runtime_options(run));
-  LoadedModel loaded(*opened.tensors, trained, runtime.device(), length);
+  LoadedModel loaded(trained.family()(trained.model), *opened.tensors,
+                     model_dtype(trained.train.precision()), runtime.device(), length);
   PHX_CHECK(loaded.model->generator() != nullptr, "--model ", trained.choice.model,
             " cannot continue a text");
   print_text(options, loaded, *tokenizer, prompt);

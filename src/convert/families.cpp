@@ -82,8 +82,9 @@ const std::vector<TensorRow> kDeepSeekSharedExpert = {
     {"mlp.shared_experts.linear_fc1.weight", "mlp.shared_experts.{gate,up}_proj.weight", gate_up},
     {"mlp.shared_experts.linear_fc2.weight", "mlp.shared_experts.down_proj.weight"},
 };
+// fp32 in any model of the library: a step moves it by a small number.
 const std::vector<TensorRow> kExpertBias = {
-    {"mlp.router.expert_bias", "mlp.gate.e_score_correction_bias"},
+    {.ours = "mlp.router.expert_bias", .hf = "mlp.gate.e_score_correction_bias", .own_type = true},
 };
 
 const std::vector<StackedRow> kQwenStacked = {
@@ -367,6 +368,7 @@ const Family kDeepSeekV3 = llama_with("deepseek_v3", "DeepseekV3ForCausalLM", []
   family.keys = kSizes + kUntied + kLatentKeys + kDeepSeekV3Experts;
   family.only = kSilu + kPlainAttention + kLatentNorms + kDeepSeekV3Router;
   family.fixed.push_back({"moe_router_score_function", "\"sigmoid\""});
+  family.fixed.push_back({"moe_router_enable_expert_bias", "true"});
 });
 
 void change_to_gemma(Family& family) {

@@ -26,6 +26,7 @@ struct TensorRow {
   const char* hf;    // "mlp.{gate,up}_proj.weight": two names, as a shell would read it
   RowLayout rows = RowLayout::same;
   bool transposed = false;  // theirs is [in, out] (GPT-2's Conv1D); vectors are as they are
+  bool own_type = false;    // stays in its type where the weights are converted to another
 };
 
 // A layer's tensor in folders that hold all experts in one ([e, rows, cols]), and what it is called

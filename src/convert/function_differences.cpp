@@ -91,6 +91,9 @@ void drop_idle_experts(TransformerConfig& model) {
   moe.moe_pad_expert_input_to_capacity = false;
   moe.moe_token_drop_policy = defaults.moe_token_drop_policy;
   moe.moe_expert_rank_capacity_factor.reset();
+  // Biases are numbers, as weights are; without any the function is that of zeros. Whether they
+  // move is training's.
+  moe.moe_router_enable_expert_bias = false;
   moe.moe_router_bias_update_rate = defaults.moe_router_bias_update_rate;
   moe.moe_router_dtype.reset();
   moe.moe_per_layer_logging = false;

@@ -4,9 +4,9 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/checkpoint/compare.h"
+#include "phalanx/convert/hf_tensors.h"
 #include "phalanx/convert/rearranged_source.h"
 #include "phalanx/convert/renamed_source.h"
-#include "phalanx/convert/router_biases.h"
 #include "phalanx/convert/unstacked_source.h"
 
 namespace phx {
@@ -47,8 +47,7 @@ std::shared_ptr<const TensorSource> without_extra_layers(std::shared_ptr<const T
 HfModel::HfModel(const Path& path) : folder(path), config(read_hf_config(path)) {
   files_ = with_prefix(open_hf_tensors(folder), config.family->prefix);
   if (config.fp8) files_ = std::make_shared<DequantizedSource>(files_, *config.fp8);
-  if (config.family->latent)
-    files_ = without_router_biases(without_extra_layers(files_, config), *config.family);
+  if (config.family->latent) files_ = without_extra_layers(files_, config);
   if (!config.family->stacked.empty())
     files_ = std::make_shared<UnstackedSource>(files_, *config.family);
   tensors = RearrangedSource::hf_as_megatron(
@@ -87,15 +86,13 @@ std::string torch_dtype_name(DType dtype) {
 const Family& export_hf(const Path& folder, std::shared_ptr<const TensorSource> ours,
                         const HfExport& what) {
   const Family& family = what.family != nullptr ? *what.family : family_for(what.model);
-  const std::vector<TensorPair> pairs = tensor_pairs(family, what.model);
-  const std::string where = ours->description();
-  const std::shared_ptr<const TensorSource> theirs = with_router_biases(
-      RearrangedSource::megatron_as_hf(std::move(ours), pairs, where), family, what.model);
-  const std::vector<std::string> order = hf_order(pairs, *theirs);
-  const DType dtype = what.dtype.value_or(theirs->tensors().at(order.at(0)).dtype);
+  const HfTensors theirs(std::move(ours), family, what.model);
+  // The first of them is the embedding.
+  const DType dtype = what.dtype.value_or(theirs.source->tensors().at(theirs.order.at(0)).dtype);
   nlohmann::json base;
   HfWriteOptions options{.max_shard_bytes = what.max_shard_bytes,
                          .dtype = what.dtype,
+                         .own_types = theirs.own_types,
                          .companions = {},
                          .replace = what.replace};
   if (what.tokenizer && !what.companions) {
@@ -119,7 +116,7 @@ const Family& export_hf(const Path& folder, std::shared_ptr<const TensorSource> 
   for (const std::string& difference : differences) text += "\n  " + difference;
   PHX_CHECK(differences.empty(), "config.json of a ", family.name,
             " model would mean another function (here and there):", text);
-  write_hf_folder(folder, *theirs, order, config, options);
+  write_hf_folder(folder, *theirs.source, theirs.order, config, options);
   return family;
 }
 

@@ -1,7 +1,6 @@
 #include "phalanx/convert/hf_stream.h"
 
-#include "phalanx/convert/rearranged_source.h"
-#include "phalanx/convert/router_biases.h"
+#include "phalanx/convert/hf_tensors.h"
 
 namespace phx {
 
@@ -9,17 +8,15 @@ const Family& for_each_hf_tensor(
     std::shared_ptr<const TensorSource> ours, const HfExport& what,
     const std::function<void(const std::string& name, const HfTensor& tensor)>& f) {
   const Family& family = what.family != nullptr ? *what.family : family_for(what.model);
-  const std::vector<TensorPair> pairs = tensor_pairs(family, what.model);
-  const std::string where = ours->description();
-  const std::shared_ptr<const TensorSource> theirs = with_router_biases(
-      RearrangedSource::megatron_as_hf(std::move(ours), pairs, where), family, what.model);
+  const HfTensors theirs(std::move(ours), family, what.model);
   std::vector<std::byte> read, converted;
-  for (const std::string& name : hf_order(pairs, *theirs)) {
-    TensorInfo info = theirs->tensors().at(name);
+  for (const std::string& name : theirs.order) {
+    TensorInfo info = theirs.source->tensors().at(name);
     const Box box = whole_box(info.shape);
     read.resize(size_t(box.numel() * size_of(info.dtype)));
-    theirs->read(name, box, read);
-    if (!what.dtype || *what.dtype == info.dtype || !is_float(info.dtype)) {
+    theirs.source->read(name, box, read);
+    if (!what.dtype || *what.dtype == info.dtype || !is_float(info.dtype) ||
+        theirs.own_types.contains(name)) {
       f(name, {info, read});
       continue;
     }

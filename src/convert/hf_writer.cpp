@@ -24,9 +24,11 @@ int64_t bytes_of(const TensorInfo& info) {
 }
 
 // As it will be in the file.
-TensorInfo written_info(const TensorInfo& info, const HfWriteOptions& options) {
-  TensorInfo written = info;
-  if (options.dtype && is_float(info.dtype)) written.dtype = *options.dtype;
+TensorInfo written_info(const TensorSource& source, const std::string& name,
+                        const HfWriteOptions& options) {
+  TensorInfo written = source.tensors().at(name);
+  if (options.dtype && is_float(written.dtype) && !options.own_types.contains(name))
+    written.dtype = *options.dtype;
   return written;
 }
 
@@ -37,7 +39,7 @@ std::vector<Shard> plan_shards(const TensorSource& source, const std::vector<std
   std::vector<Shard> shards(1);
   int64_t filled = 0;
   for (const std::string& name : order) {
-    const int64_t bytes = bytes_of(written_info(source.tensors().at(name), options));
+    const int64_t bytes = bytes_of(written_info(source, name, options));
     if (!shards.back().empty() && filled + bytes > options.max_shard_bytes) {
       shards.emplace_back();
       filled = 0;
@@ -52,14 +54,14 @@ void write_shard(const Path& path, const TensorSource& source, const Shard& name
                  const HfWriteOptions& options) {
   std::vector<SafetensorsEntry> entries;
   for (const std::string& name : names) {
-    const TensorInfo info = written_info(source.tensors().at(name), options);
+    const TensorInfo info = written_info(source, name, options);
     entries.push_back({name, safetensors_dtype(info.dtype), info.shape});
   }
   SafetensorsWriter writer(path, entries, {{"format", "pt"}});  // transformers asks for it
   std::vector<std::byte> buffer, converted;
   for (const std::string& name : names) {
     const TensorInfo& info = source.tensors().at(name);
-    const DType dtype = written_info(info, options).dtype;
+    const DType dtype = written_info(source, name, options).dtype;
     for_each_slab(info, kSlabBytes, [&](const Box& box) {
       buffer.resize(size_t(box.numel() * size_of(info.dtype)));
       source.read(name, box, buffer);
@@ -92,7 +94,7 @@ void write_weights(const Path& folder, const TensorSource& source,
     write_shard(folder / file, source, shards[i], options);
     for (const std::string& name : shards[i]) {
       map[name] = file;
-      total += bytes_of(written_info(source.tensors().at(name), options));
+      total += bytes_of(written_info(source, name, options));
     }
   }
   const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};

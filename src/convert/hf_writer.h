@@ -5,6 +5,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace phx {
 struct HfWriteOptions {
   int64_t max_shard_bytes = 5'000'000'000;  // a tensor larger than this has a shard of its own
   std::optional<DType> dtype;               // none: as they are
+  std::set<std::string> own_types;          // these stay as they are whatever `dtype` is
   std::vector<Path> companions;             // copied beside the weights
   bool replace = false;                     // what is there under this name; otherwise an error
   Disk* disk = &Disk::real();

@@ -6,7 +6,7 @@
 
 #include "phalanx/base/distance.h"
 #include "phalanx/base/error.h"
-#include "phalanx/checkpoint/loader.h"
+#include "phalanx/convert/loaded_model.h"
 #include "phalanx/models/model_family.h"
 
 namespace phx {
@@ -22,16 +22,12 @@ std::vector<double> logits_of(const TransformerConfig& config, const TensorSourc
   for (const int64_t token : tokens)
     PHX_CHECK(token >= 0 && token < vocabulary, "token ", token,
               " of the prompt is outside of the vocabulary of ", vocabulary);
-  const std::unique_ptr<Model> model = default_model()(config);
-  ParameterStore store(*model, device, {.dtype = dtype, .gradients = false, .initialize = false});
-  const FlatState weights{.prefix = "", .flat = store.weights()};
-  load_parameters(source, store, std::span(&weights, 1),
-                  {.ignored = {"optimizer."}, .convert = true});
-  model->prepare(device, dtype, length, /*micro_batch=*/1);
+  const LoadedModel loaded(default_model()(config), source, dtype, device, length);
   GradMode off(device.runtime(), false);
   const std::vector<int64_t> ids(tokens.begin(), tokens.end());
   const Tensor prompt = from_ints(ids, {length, 1}, DType::i64, device);
-  return to_values(model->generator()->logits(prompt, nullptr, /*last_only=*/false));  // [s, v]
+  return to_values(
+      loaded.model->generator()->logits(prompt, nullptr, /*last_only=*/false));  // [s, v]
 }
 
 namespace {

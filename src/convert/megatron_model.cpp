@@ -3,6 +3,7 @@
 #include "phalanx/base/error.h"
 #include "phalanx/base/json.h"
 #include "phalanx/checkpoint/torch/expert_sources.h"
+#include "phalanx/checkpoint/torch/megatron_names.h"
 #include "phalanx/checkpoint/torch/split_masters.h"
 #include "phalanx/checkpoint/torch/torch_kind.h"
 #include "phalanx/convert/megatron_options.h"
@@ -27,7 +28,7 @@ int64_t unpadded_vocabulary(int64_t given, const Json& common) {
 std::string missing_state(const TensorSource& source) {
   const auto& tensors = source.tensors();
   for (const auto& [name, info] : tensors) {
-    if (name.starts_with(kOptimizer)) continue;
+    if (name.starts_with(kOptimizer) || is_buffer(name)) continue;
     std::vector<std::string> needed = {"optimizer.exp_avg.", "optimizer.exp_avg_sq."};
     // 16-bit weights need their masters too.
     if (info.dtype == DType::bf16) needed.emplace_back("optimizer.master_remainder.");

@@ -47,7 +47,6 @@ constexpr auto kOther = std::to_array<Other>({
     {"moe_apply_probs_on_input"},
     {"moe_input_jitter_eps"},
     {"moe_latent_size"},
-    {"moe_router_enable_expert_bias"},
     {"mrope_section"},
     {"mtp_detach_heads"},
     {"mtp_hsm"},

@@ -93,7 +93,8 @@ std::vector<std::string> names_of(const TensorRow& row, const Counts& counts) {
 
 TensorPair pair_of(const TensorRow& row, const std::string& hf_prefix, const std::string& name,
                    const std::vector<int64_t>& shape, const Counts& counts) {
-  TensorPair pair{.ours = name, .our_shape = shape, .hf = {}, .blocks = {}, .transposed = false};
+  TensorPair pair{.ours = name, .our_shape = shape, .hf = {}, .blocks = {}};
+  pair.own_type = row.own_type;
   pair.transposed = row.transposed && shape.size() == 2;
   pair.blocks = row_blocks(row.rows, shape.at(0), counts);
   const std::vector<std::string> names = names_of(row, counts);
@@ -114,9 +115,14 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> model_tensors(
     const TransformerConfig& config) {
   const std::unique_ptr<Model> model = default_model()(config);
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors;
-  model->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+  const auto add = [&](const std::string& name, const Parameter& parameter) {
     const auto dims = parameter.spec().global_shape.dims();
     tensors.emplace_back(name, std::vector<int64_t>(dims.begin(), dims.end()));
+  };
+  model->for_each_parameter(add);
+  // Of what routers keep from step to step, biases are part of the function. Loads are training's.
+  model->for_each_buffer([&](const std::string& name, const Parameter& buffer) {
+    if (name.ends_with(".router.expert_bias")) add(name, buffer);
   });
   return tensors;
 }

@@ -1,6 +1,6 @@
 // Which Hugging Face tensors hold the numbers of which of ours. The names and shapes of ours come
-// from the model itself (its parameters), the rest from the family's table; blocks of rows say
-// where what lies, and serve both directions.
+// from the model itself (its parameters, and the biases of its experts), the rest from the family's
+// table; blocks of rows say where what lies, and serve both directions.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,11 @@ struct TensorPair {
   std::vector<Theirs> hf;
   std::vector<RowBlock> blocks;  // every row once, in the order of our rows
   bool transposed = false;       // theirs are stored [in, out]
+  bool own_type = false;         // not converted with the weights
 };
 
-// Of the whole model, in the order of its parameters. An error if the family has no place for one.
+// Of the whole model, in the order of its parameters, biases of experts last. An error if the
+// family has no place for one.
 std::vector<TensorPair> tensor_pairs(const Family& family, const TransformerConfig& config);
 
 // Megatron's names and global shapes of the whole model, in order.

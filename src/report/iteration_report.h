@@ -24,6 +24,8 @@ struct RouterReport {
       0;  // of a token's scores, in nats: 0 if it knows one expert, ln(experts) at most
   double dropped = 0;       // share of choices
   NamedLosses losses = {};  // without their coefficients
+  // Of a layer: each expert's rows as a multiple of the mean. Empty in a report on all layers.
+  std::vector<double> loads = {};
 };
 
 // Averages are over the iterations since the last report. What is not known is left out of all

@@ -25,6 +25,7 @@ Json router_json(const RouterReport& report) {
   object["fewest rows"] = report.fewest;
   object["entropy"] = report.entropy;
   object["dropped"] = report.dropped;
+  if (!report.loads.empty()) object["loads"] = report.loads;
   return object;
 }
 
@@ -70,6 +71,17 @@ const Path& keep_until(const Path& path, int64_t iteration) {
   }
   write_file(path, kept);
   return path;
+}
+
+// Nothing if the line has no loads of this layer.
+std::vector<double> loads_in(const nlohmann::json& layers, const std::string& layer) {
+  if (!layers.is_object() || !layers.contains(layer) || !layers[layer].is_object()) return {};
+  const auto found = layers[layer].find("loads");
+  if (found == layers[layer].end() || !found->is_array()) return {};
+  std::vector<double> loads;
+  for (const nlohmann::json& load : *found)
+    if (load.is_number()) loads.push_back(load.get<double>());
+  return loads.size() == found->size() ? loads : std::vector<double>();
 }
 
 }  // namespace
@@ -147,6 +159,25 @@ LossHistory read_losses(const Path& path, const std::string& name) {
   PHX_CHECK(!history.train.empty() || !history.validation.empty(), path.native(),
             ": no line has a number \"", name, "\"; is this a metrics file of a run?");
   return history;
+}
+
+ExpertLoads read_expert_loads(const Path& path, int64_t layer) {
+  ExpertLoads loads;
+  const std::string number = std::to_string(layer);
+  read_json_lines(path, [&](const nlohmann::json& object, int64_t line) {
+    const auto iteration = object.find("iteration");
+    if (iteration == object.end() || !iteration->is_number()) return;
+    std::vector<double> here = loads_in(object.value("router layers", nlohmann::json()), number);
+    if (here.empty()) return;
+    PHX_CHECK(loads.empty() || here.size() == loads[0].second.size(), path.native(), ":", line,
+              ": ", here.size(), " experts in layer ", layer, ", but ", loads[0].second.size(),
+              " in the lines before");
+    loads.emplace_back(iteration->get<double>(), std::move(here));
+  });
+  PHX_CHECK(!loads.empty(), path.native(), ": no line has loads of experts in layer ", layer,
+            "\n  hint: --moe-per-layer-logging writes them; layers are counted from 0, and not all "
+            "of them need have experts");
+  return loads;
 }
 
 }  // namespace phx

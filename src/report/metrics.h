@@ -44,4 +44,9 @@ struct LossHistory {
 // error if there is none at all.
 LossHistory read_losses(const Path& path, const std::string& name = "lm loss");
 
+// How busy the experts of a layer were (--moe-per-layer-logging): iteration, and each expert's rows
+// as a multiple of the mean. An error if the file has none.
+using ExpertLoads = std::vector<std::pair<double, std::vector<double>>>;
+ExpertLoads read_expert_loads(const Path& path, int64_t layer);
+
 }  // namespace phx

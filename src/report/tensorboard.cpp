@@ -182,6 +182,9 @@ void TensorBoardWriter::write(const IterationReport& report) {
     scalar("moe/expert_load_min" + suffix, report.fewest, iteration);
     scalar("moe/router_entropy" + suffix, report.entropy, iteration);
     scalar("moe/dropped_share" + suffix, report.dropped, iteration);
+    for (size_t expert = 0; expert < report.loads.size(); ++expert)
+      scalar(fmt::format("moe/expert_load{}_expert_{}", suffix, expert), report.loads[expert],
+             iteration);
   };
   if (report.routers) routers(*report.routers, "", "");
   for (const auto& [layer, of_layer] : report.router_layers)

@@ -304,7 +304,8 @@ MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_
   if (args.contains("apply_layernorm_1p"))
     args["layernorm_zero_centered_gamma"] = args["apply_layernorm_1p"];
   expert_arguments(args);
-  if (expert_ranks > 1) args["expert_model_parallel_size"] = expert_ranks;
+  // Also where it is 1: the run may have had its experts on several ranks.
+  if (args.contains("num_experts")) args["expert_model_parallel_size"] = expert_ranks;
   args["ckpt_format"] = "torch_dist";
   // It would ask for states of its generators, and for the optimizer's.
   args["no_save_rng"] = true;

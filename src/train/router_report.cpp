@@ -33,6 +33,7 @@ RouterReport report_of(const MoeConfig& moe, std::span<const double> row) {
                       .fewest = std::ranges::min(chosen) / mean,
                       .entropy = costs[4] / calls,
                       .dropped = dropped / std::max(rows + dropped, 1.0)};
+  for (const double of_expert : chosen) report.loads.push_back(of_expert / mean);
   // Every rank that shares a micro-batch has counted a call and its whole loss.
   for (size_t loss = 0; loss < 4; ++loss)
     if (const double factor = coefficient(moe, loss); factor != 0)
@@ -54,6 +55,7 @@ RouterReports router_reports(const TransformerConfig& model, std::span<const dou
   RouterReport& all = reports.all = reports.layers.front().second;
   const double share = 1.0 / double(reports.layers.size());
   all.entropy = all.dropped = 0;
+  all.loads.clear();
   for (auto& [name, loss] : all.losses) loss = 0;
   for (const auto& [layer, report] : reports.layers) {
     all.most = std::max(all.most, report.most);

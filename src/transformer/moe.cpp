@@ -207,7 +207,8 @@ Routing MoeLayer::by_router(const Tensor& logits, int64_t samples,
   const MoeConfig& moe = config_.moe;
   const int64_t t = logits.dim(0), e = logits.dim(1);
   const RouterOptions options = router_options(moe);
-  // Without memory, in a model that is only asked for its logits, there is no bias.
+  // Without memory there would silently be no bias.
+  PHX_ASSERT(!bias_ || bias_->value().defined(), "layer ", layer_, " has no memory for its biases");
   const Routing routing =
       route(logits, bias_ ? bias_->value() : Tensor(), options,
             {.batch = moe.coefficient("aux_loss"),

@@ -31,6 +31,32 @@ TEST(PlotCommand, DrawsTheCurvesOfSeveralFiles) {
                     HasSubstr("entropy (2.500)")));
 }
 
+TEST(PlotCommand, DrawsTheLoadOfExperts) {
+  const TempFolder folder;
+  write_file(folder / "m.jsonl",
+             "{\"iteration\":1,\"router layers\":{\"3\":{\"loads\":[0.5,1.5]}}}\n"
+             "{\"iteration\":2,\"router layers\":{\"3\":{\"loads\":[1,1]}}}\n");
+  const auto draw = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--metrics", folder / "m.jsonl", "--output", folder / "x.svg"});
+    return run(more);
+  };
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(draw({"--expert-load", "--layer", "3"}), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("x.svg: 2 experts, 2 points"));
+  EXPECT_THAT(read_file(folder / "x.svg"), HasSubstr("Load of the experts of layer 3"));
+  EXPECT_THAT(error_of([&] { draw({"--expert-load"}); }),
+              HasSubstr("no line has loads of experts in layer 0"));
+
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(draw({"--layer", "3"}), 2);
+  EXPECT_EQ(draw({"--expert-load", "--smoothing", "0", "--loss", "z_loss"}), 2);
+  EXPECT_EQ(draw({"--expert-load", "--metrics", "a", "b"}), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("--layer 3 "), HasSubstr("--expert-load and --smoothing 0 exclude"),
+                    HasSubstr("--expert-load and --loss z_loss exclude each other"),
+                    HasSubstr("--expert-load draws one run, but --metrics names 2 files")));
+}
+
 TEST(PlotCommand, ABadReferenceShowsAGoodOne) {
   for (const char* reference : {"entropy", "entropy=", "entropy=2x", "entropy=inf"}) {
     testing::internal::CaptureStderr();

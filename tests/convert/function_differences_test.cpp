@@ -27,6 +27,11 @@ TEST(FunctionDifferences, TwoWaysOfSayingTheSameDoNotDiffer) {
   EXPECT_EQ(function_differences(a, b), Texts());
   b.moe.moe_layer_freq = FrequencyPattern::of({0, 1, 1, 1});
   EXPECT_EQ(function_differences(a, b).size(), 1u);
+
+  a = b = imported(fixture_config("deepseek_v3"));  // biases of experts are compared as tensors
+  EXPECT_TRUE(a.moe.moe_router_enable_expert_bias);
+  b.moe.moe_router_enable_expert_bias = false;
+  EXPECT_EQ(function_differences(a, b), Texts());
 }
 
 TEST(FunctionDifferences, EveryChangeOfTheFunctionIsNamedWithBothValues) {

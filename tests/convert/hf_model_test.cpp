@@ -15,7 +15,6 @@ namespace phx {
 namespace {
 
 using phx::testing::test_device;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -129,6 +128,8 @@ TEST(HfModel, Fp8BlocksAreReadAsWhatTheyMean) {
 TEST(HfModel, LayersForMultiTokenPredictionAreLeftOut) {
   TensorsInMemory tensors = tensors_of(hf_fixture("deepseek_v3"));
   tensors.set("model.layers.2.enorm.weight", {DType::f32, {16}}, std::vector<std::byte>(64));
+  tensors.set("model.layers.2.mlp.gate.e_score_correction_bias", {DType::f32, {8}},
+              std::vector<std::byte>(32));
   const TempFolder folder;
   write_folder(folder / "mtp", tensors, "deepseek_v3");
   EXPECT_TRUE(
@@ -136,17 +137,56 @@ TEST(HfModel, LayersForMultiTokenPredictionAreLeftOut) {
           .empty());
 }
 
-TEST(HfModel, BiasesOfExpertsThatAreNotZeroAreRefused) {
-  TensorsInMemory tensors = tensors_of(hf_fixture("deepseek_v3"));
-  const std::string name = "model.layers.1.mlp.gate.e_score_correction_bias";
-  std::vector<std::byte> bytes(32);
-  bytes[3] = std::byte{0x3f};
-  tensors.set(name, {DType::f32, {8}}, bytes);
+// With them the logits are the library's: see above. So they are read, and used.
+TEST(HfModel, ABiasOfAnExpertMovesTheLogits) {
+  const HfModel hf(hf_fixture("deepseek_v3"));
+  const std::string bias = "decoder.layers.1.mlp.router.expert_bias";
+  TensorsInMemory unbiased(*hf.tensors);
+  ASSERT_NE(unbiased.bytes(bias), std::vector<std::byte>(32));
+  unbiased.set(bias, {DType::f32, {8}}, std::vector<std::byte>(32));
+  const std::vector<int64_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
+  const auto logits = [&](const TensorSource& source) {
+    return logits_of(hf.config.model, source, tokens, DType::f32, test_device());
+  };
+  EXPECT_GT(compare_logits(logits(unbiased), logits(*hf.tensors), 53).largest, 1e-2);
+}
+
+TEST(HfModel, AFolderWithoutBiasesOfExpertsIsNotTheWholeModel) {
   const TempFolder folder;
-  write_folder(folder / "biased", tensors, "deepseek_v3");
-  EXPECT_THAT(
-      error_of([&] { HfModel{folder / "biased"}; }),
-      AllOf(HasSubstr(name), HasSubstr("biases of experts are not taken from such folders yet")));
+  TensorsInMemory tensors = tensors_of(hf_fixture("deepseek_v3"));
+  tensors.erase("model.layers.1.mlp.gate.e_score_correction_bias");
+  write_folder(folder / "bad", tensors, "deepseek_v3");
+  EXPECT_THAT(error_of([&] { HfModel model(folder / "bad"); }),
+              HasSubstr("missing: 1\n    model.layers.1.mlp.gate.e_score_correction_bias"));
+}
+
+// The library has them in fp32 in models of any type.
+TEST(HfModel, BiasesOfExpertsAreNotConvertedWithTheWeights) {
+  const TempFolder folder;
+  const HfModel hf(hf_fixture("deepseek_v3"));
+  export_hf(folder / "out", std::make_shared<TensorsInMemory>(*hf.tensors),
+            {.model = hf.config.model, .dtype = DType::bf16});
+  const std::string bias = "model.layers.1.mlp.gate.e_score_correction_bias";
+  TensorsInMemory before = tensors_of(hf_fixture("deepseek_v3")),
+                  after = tensors_of(folder / "out");
+  EXPECT_EQ(after.bytes(bias), before.bytes(bias));
+  for (const auto& [name, info] : after.tensors())
+    EXPECT_EQ(info.dtype, name == bias ? DType::f32 : DType::bf16) << name;
+  EXPECT_EQ(read_json_object(folder / "out/config.json")["torch_dtype"], "bfloat16");
+}
+
+TEST(HfModel, AModelWithoutBiasesOfExpertsIsWrittenWithZeros) {
+  const TempFolder folder;
+  const HfModel hf(hf_fixture("deepseek_v3"));
+  TransformerConfig model = hf.config.model;
+  model.moe.moe_router_enable_expert_bias = false;
+  const auto native = std::make_shared<TensorsInMemory>(*hf.tensors);
+  native->erase("decoder.layers.1.mlp.router.expert_bias");
+  export_hf(folder / "out", native, {.model = model});
+  TensorsInMemory written = tensors_of(folder / "out");
+  const std::string bias = "model.layers.1.mlp.gate.e_score_correction_bias";
+  EXPECT_EQ(written.tensors().at(bias), (TensorInfo{DType::f32, {8}}));
+  EXPECT_EQ(written.bytes(bias), std::vector<std::byte>(32));
 }
 
 TEST(HfModel, AMissingExpertIsNamed) {

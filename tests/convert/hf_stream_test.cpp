@@ -12,7 +12,7 @@ namespace {
 
 // Every tensor of the folder that the model came from comes back, bit for bit.
 TEST(HfStream, IsTheImportBitForBit) {
-  for (const char* name : {"llama2", "qwen3", "gpt2"}) {
+  for (const char* name : {"llama2", "qwen3", "gpt2", "deepseek_v3"}) {
     SCOPED_TRACE(name);
     const HfModel hf(hf_fixture(name));
     const HfFolder folder(hf_fixture(name));
@@ -45,6 +45,19 @@ TEST(HfStream, ConvertsToTheTypeThatIsAskedFor) {
                      });
   EXPECT_GT(elements, 0);
   EXPECT_EQ(bytes, 2 * elements);
+}
+
+TEST(HfStream, BiasesOfExpertsKeepTheirType) {
+  const HfModel hf(hf_fixture("deepseek_v3"));
+  int64_t wide = 0;
+  for_each_hf_tensor(std::make_shared<TensorsInMemory>(*hf.tensors),
+                     {.model = hf.config.model, .dtype = DType::bf16},
+                     [&](const std::string& name, const HfTensor& handed) {
+                       const bool bias = name.ends_with(".e_score_correction_bias");
+                       EXPECT_EQ(handed.info.dtype, bias ? DType::f32 : DType::bf16) << name;
+                       wide += bias;
+                     });
+  EXPECT_EQ(wide, 1);
 }
 
 }  // namespace

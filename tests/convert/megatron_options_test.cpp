@@ -37,10 +37,10 @@ TEST(MegatronOptions, OlderArgumentsHaveTheNamesOfTheFlags) {
 
 TEST(MegatronOptions, ArgumentsOfAnotherFunctionAreRefusedByName) {
   for (const char* args :
-       {R"({"moe_latent_size": 8})", R"({"moe_router_enable_expert_bias": true})",
-        R"({"multi_latent_attention": true})", R"({"mtp_use_repeated_layer": true})",
-        R"({"softmax_type": "learnable"})", R"({"qk_l2_norm": true})",
-        R"({"apply_residual_connection_post_layernorm": true})", R"({"glu_linear_offset": 1.0})"}) {
+       {R"({"moe_latent_size": 8})", R"({"multi_latent_attention": true})",
+        R"({"mtp_use_repeated_layer": true})", R"({"softmax_type": "learnable"})",
+        R"({"qk_l2_norm": true})", R"({"apply_residual_connection_post_layernorm": true})",
+        R"({"glu_linear_offset": 1.0})"}) {
     std::string key = parse_json(args).begin().key();
     std::ranges::replace(key, '_', '-');
     EXPECT_THAT(error_of([&] { options_of(args); }),
@@ -56,8 +56,9 @@ TEST(MegatronOptions, OfExpertsHaveOurForm) {
   const auto options = options_of(R"({"num_experts": 4, "moe_router_topk": 2,
       "moe_router_load_balancing_type": "seq_aux_loss", "moe_aux_loss_coeff": 0.01,
       "moe_layer_freq": [0, 1, 1], "moe_token_dispatcher_type": "flex", "moe_z_loss_coeff": null,
-      "add_bias_linear": false})");
+      "moe_router_enable_expert_bias": true, "add_bias_linear": false})");
   EXPECT_EQ(options["num_experts"], 4);
+  EXPECT_EQ(options["moe_router_enable_expert_bias"], true);
   EXPECT_EQ(options["moe_router_load_balancing_type"], nlohmann::json::array({"seq_aux_loss"}));
   EXPECT_EQ(options["moe_aux_loss_coeff"], nlohmann::json::array({0.01}));
   EXPECT_EQ(options["moe_layer_freq"], "[0,1,1]");
@@ -69,8 +70,10 @@ TEST(MegatronOptions, OfExpertsHaveOurForm) {
 
 TEST(MegatronOptions, OfExpertsSayNothingOfADenseModel) {
   const auto options = options_of(R"({"num_experts": null, "moe_router_topk": 2,
-      "moe_router_load_balancing_type": "aux_loss", "moe_layer_freq": 1})");
-  for (const char* key : {"num_experts", "moe_router_topk", "moe_router_load_balancing_type"})
+      "moe_router_load_balancing_type": "aux_loss", "moe_layer_freq": 1,
+      "moe_router_enable_expert_bias": true})");
+  for (const char* key : {"num_experts", "moe_router_topk", "moe_router_load_balancing_type",
+                          "moe_router_enable_expert_bias"})
     EXPECT_FALSE(options.contains(key)) << key;
 }
 

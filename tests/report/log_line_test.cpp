@@ -53,6 +53,22 @@ TEST(LogLine, OptionalFieldsStandWhereMegatronHasThem) {
       "of nan iterations:   0 | tokens per second: 1234.6 | MFU: 41.2% |");
 }
 
+// Losses stand beside those of the model, what else routers say at the end.
+TEST(LogLine, RoutersAreTold) {
+  IterationReport report = kReport;
+  report.routers = RouterReport{
+      .most = 1.5, .fewest = 0.254, .entropy = 1.3333, .losses = {{"load_balancing_loss", 1.25}}};
+  report.router_layers = {{3, RouterReport{.most = 7}}};  // for files alone
+  const std::string line = log_line(report, "t");
+  EXPECT_THAT(line, HasSubstr(" lm loss: 1.034567E+01 | load_balancing_loss: 1.250000E+00 | "));
+  EXPECT_TRUE(
+      line.ends_with(" number of nan iterations:   0 | expert load: 0.25 to 1.50 of the "
+                     "mean | router entropy: 1.333 |"))
+      << line;
+  report.routers->dropped = 0.125;
+  EXPECT_TRUE(log_line(report, "t").ends_with(" router entropy: 1.333 | dropped: 12.50% |"));
+}
+
 TEST(LogLine, ASecondLearningRateStandsBehindTheFirst) {
   IterationReport report = kReport;
   report.decoupled_learning_rate = 5e-4;

@@ -129,6 +129,38 @@ TEST(TensorBoard, TwoWritersOfAFolderHaveFilesOfTheirOwn) {
   EXPECT_NE(a.path(), b.path());
 }
 
+// Losses of all layers have Megatron's tags; those of a layer, and the rest, are ours.
+TEST(TensorBoard, RoutersHaveTagsTogetherAndLayerByLayer) {
+  const TempFolder folder;
+  TensorBoardWriter writer(folder.path());
+  RouterReport routers{.most = 1.5,
+                       .fewest = 0.5,
+                       .entropy = 0.25,
+                       .dropped = 0.125,
+                       .losses = {{"load_balancing_loss", 1.25}}};
+  IterationReport report{.iteration = 10, .routers = routers};
+  routers.loads = {0.75, 1.25};
+  report.router_layers = {{2, routers}};
+  writer.write(report);
+  std::map<std::string, float> seen;
+  for (const Event& event : read_events(writer.path()))
+    if (event.tag.starts_with("moe/") || event.tag.starts_with("load_"))
+      seen[event.tag] = event.value;
+  const std::map<std::string, float> expected = {{"load_balancing_loss", 1.25f},
+                                                 {"moe/expert_load_max", 1.5f},
+                                                 {"moe/expert_load_min", 0.5f},
+                                                 {"moe/router_entropy", 0.25f},
+                                                 {"moe/dropped_share", 0.125f},
+                                                 {"moe/load_balancing_loss_layer_2", 1.25f},
+                                                 {"moe/expert_load_max_layer_2", 1.5f},
+                                                 {"moe/expert_load_min_layer_2", 0.5f},
+                                                 {"moe/router_entropy_layer_2", 0.25f},
+                                                 {"moe/dropped_share_layer_2", 0.125f},
+                                                 {"moe/expert_load_layer_2_expert_0", 0.75f},
+                                                 {"moe/expert_load_layer_2_expert_1", 1.25f}};
+  EXPECT_EQ(seen, expected);
+}
+
 TEST(TensorBoard, AReportHasMegatronsTags) {
   const TempFolder folder;
   TensorBoardWriter writer(folder.path());

@@ -144,6 +144,15 @@ TEST(MegatronState, GroupsOfParametersHaveTheRatesOfTheirPlaceInTheSchedule) {
   EXPECT_EQ(groups[0].at("step"), 4);
 }
 
+// The run's own number would be taken for the export's by Megatron's --use-checkpoint-args.
+TEST(MegatronState, TheArgumentsNameTheRanksThatExpertsWillHave) {
+  const CheckpointInfo run = info_of({{"num_experts", 4}, {"expert_model_parallel_size", 2}});
+  for (const int64_t ranks : {1, 2, 4}) {
+    const MegatronCommon made = megatron_common(run, 128, /*optimizer=*/false, ranks);
+    EXPECT_EQ(Json::parse(made.args).at("expert_model_parallel_size"), ranks);
+  }
+}
+
 TEST(MegatronState, WithoutTheOptimizerNoScheduleIsNeeded) {
   CheckpointInfo info = info_of({{"lr", 1e-3}});
   info.erase("schedule");

@@ -36,11 +36,13 @@ TEST(RouterReport, LoadsAreMultiplesOfTheMeanAndLossesAreMeansWithoutCoefficient
                               {"global_load_balancing_loss", 3.0 / 4 / 0.25},
                               {"z_loss", 0.4 / 4 / 0.1}};
   EXPECT_EQ(first.losses, losses);
+  EXPECT_EQ(first.loads, (std::vector<double>{1.5, 0.5}));
   EXPECT_EQ(reports.layers[1].first, 2);
   EXPECT_DOUBLE_EQ(reports.layers[1].second.most, 1.1);
 
   EXPECT_DOUBLE_EQ(reports.all.most, 1.5) << "of the worst layer";
   EXPECT_DOUBLE_EQ(reports.all.fewest, 0.5);
+  EXPECT_TRUE(reports.all.loads.empty()) << "an expert is one of a layer";
   EXPECT_DOUBLE_EQ(reports.all.entropy, (0.3 + 0.5) / 2);
   EXPECT_DOUBLE_EQ(reports.all.dropped, 4.0 / 48);
   EXPECT_DOUBLE_EQ(reports.all.losses[0].second, (1.0 + 2.0) / 2);

@@ -110,6 +110,14 @@ bool holds_experts(std::string_view name) {
   return name.find(kExperts) != name.npos && !expert_number_at(name);
 }
 
+bool is_load_of_experts(std::string_view name) {
+  return name.ends_with("mlp.router.global_tokens_per_expert");
+}
+
+bool is_buffer(std::string_view name) {
+  return name.ends_with("mlp.router.expert_bias") || is_load_of_experts(name);
+}
+
 std::vector<StackedPart> parts_of_key(const std::string& key, const Dims& shape) {
   std::string name = key, prefix;
   for (const auto& [theirs, ours] : kStates) {

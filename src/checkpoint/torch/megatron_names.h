@@ -53,6 +53,11 @@ std::optional<ExpertNumber> expert_number(std::string_view name);
 // "..mlp.experts.linear_fc1.weight", also of optimizer state: all experts of a layer.
 bool holds_experts(std::string_view name);
 
+// What a router keeps from step to step: no weight, and in no optimizer's state. Biases of experts
+// have a key in Megatron's checkpoints, loads of a step have none.
+bool is_buffer(std::string_view name);
+bool is_load_of_experts(std::string_view name);
+
 // The axis along which tensor-parallel ranks cut a parameter; nothing: each has all of it.
 std::optional<int> tensor_parallel_axis(std::string_view name);
 

@@ -203,7 +203,7 @@ void TorchDistCheckpoint::add_tensors(const TorchReadOptions& options) {
 void TorchDistCheckpoint::add_buckets() {
   std::map<std::string, TensorInfo> model;
   for (const auto& [name, info] : infos_) {
-    if (name.starts_with(kOptimizer)) continue;
+    if (name.starts_with(kOptimizer) || is_buffer(name)) continue;
     const Part& part = parts_.at(name);
     const Dims& shape = part.tensor->info.shape;
     model[name] = {info.dtype,

@@ -132,13 +132,13 @@ class ChunkFiles {
   std::vector<std::byte> buffer_;
 };
 
-// What becomes a key: the weights, and the state under our names of it.
+// What becomes a key: the weights, biases of experts, and the state under our names of it.
 std::map<std::string, StackedTensor> tensors_to_write(const std::map<std::string, TensorInfo>& all,
                                                       const TorchDistWriteOptions& options,
                                                       const std::string& from) {
   std::map<std::string, TensorInfo> model;
   for (const auto& [name, info] : all)
-    if (!name.starts_with(kOptimizer)) model.emplace(name, info);
+    if (!name.starts_with(kOptimizer) && !is_load_of_experts(name)) model.emplace(name, info);
   PHX_CHECK(!model.empty(), from, " has no weights");
   auto tensors = stacked(model, options.stack_layers);
   for (auto& [key, tensor] : tensors) {
@@ -149,6 +149,7 @@ std::map<std::string, StackedTensor> tensors_to_write(const std::map<std::string
   const auto weights = tensors;
   for (const State& state : states()) {
     for (const auto& [key, tensor] : weights) {
+      if (is_buffer(key)) continue;
       StackedTensor values = tensor;
       values.info.dtype = DType::f32;
       for (StackedPart& part : values.parts) {

@@ -9,6 +9,7 @@
 #include "checkpoint/torch/torch_names.h"
 #include "checkpoint/torch_fixture.h"
 #include "phalanx/checkpoint/torch/torch_dist.h"
+#include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 #include "support/temp_folder.h"
 
 namespace phx {
@@ -74,6 +75,27 @@ TEST(TorchDistWriter, OptimizerStateNeedsAllOfIt) {
               HasSubstr("memory has no fp32 optimizer.exp_avg.decoder.final_layernorm.weight"));
   EXPECT_FALSE(std::filesystem::exists(folder / "iter_0000001"))
       << "something was written before the check";
+}
+
+// A router's biases are no parameter, and Megatron saves no loads of a step.
+TEST(TorchDistWriter, WhatRoutersKeepHasNoOptimizerState) {
+  const TempFolder folder;
+  TensorsInMemory source = small_model(DType::f32);
+  for (const std::string& name : source.names())
+    for (const char* state : {"exp_avg.", "exp_avg_sq.", "master."})
+      source.set(std::string("optimizer.") + state + name, source.tensors().at(name),
+                 source.bytes(name));
+  const std::string router = "decoder.layers.0.mlp.router.";
+  source.set(router + "expert_bias", {DType::f32, {2}}, std::vector<std::byte>(8, std::byte{7}));
+  source.set(router + "global_tokens_per_expert", {DType::f32, {2}}, std::vector<std::byte>(8));
+  write_torch_dist(source, folder / "iter_0000001", {.optimizer = true});
+  const auto metadata = TorchDistMetadata::read(folder / "iter_0000001" / ".metadata");
+  EXPECT_EQ(metadata.tensors.at("decoder.layers.mlp.router.expert_bias").info,
+            (TensorInfo{DType::f32, {1, 2}}));
+  for (const auto& [key, tensor] : metadata.tensors) {
+    EXPECT_FALSE(key.ends_with("global_tokens_per_expert")) << key;
+    EXPECT_FALSE(key.starts_with("optimizer.") && key.ends_with("expert_bias")) << key;
+  }
 }
 
 TEST(TorchDistWriter, ASourceWithoutWeightsIsRefused) {
