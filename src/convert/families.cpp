@@ -87,6 +87,17 @@ const std::vector<TensorRow> kExpertBias = {
     {.ours = "mlp.router.expert_bias", .hf = "mlp.gate.e_score_correction_bias", .own_type = true},
 };
 
+const std::vector<TensorRow> kDeepSeekAhead = {
+    {"enorm.weight", "enorm.weight"},
+    {"hnorm.weight", "hnorm.weight"},
+    {"eh_proj.weight", "eh_proj.weight"},
+    {"final_layernorm.weight", "shared_head.norm.weight"},
+};
+const std::vector<TensorRow> kDeepSeekAheadCopies = {
+    {"embedding.word_embeddings.weight", "embed_tokens.weight"},
+    {"output_layer.weight", "shared_head.head.weight"},
+};
+
 const std::vector<StackedRow> kQwenStacked = {
     {"mlp.experts.gate_up_proj", "mlp.experts.*.{gate,up}_proj.weight"},
     {"mlp.experts.down_proj", "mlp.experts.*.down_proj.weight"},
@@ -196,6 +207,10 @@ const std::vector<KeyRow> kDeepSeekV3Experts = {
     {.hf = "n_routed_experts", .ours = "num_experts", .absent = "256", .also = "num_local_experts"},
     {"num_experts_per_tok", "moe_router_topk", "8"},
     {"moe_intermediate_size", "moe_ffn_hidden_size", "2048"},
+};
+
+const std::vector<KeyRow> kDeepSeekV3Ahead = {
+    {"num_nextn_predict_layers", "mtp_num_layers", "0"},
 };
 
 const std::vector<FixedRow> kRope = {{"position_embedding_type", "\"rope\""},
@@ -365,7 +380,9 @@ const Family kDeepSeekV2 = llama_with("deepseek_v2", "DeepseekV2ForCausalLM", []
 const Family kDeepSeekV3 = llama_with("deepseek_v3", "DeepseekV3ForCausalLM", [](Family& family) {
   change_to_deepseek(family);
   family.layer_tensors = family.layer_tensors + kExpertBias;
-  family.keys = kSizes + kUntied + kLatentKeys + kDeepSeekV3Experts;
+  family.ahead_tensors = kDeepSeekAhead;
+  family.ahead_copies = kDeepSeekAheadCopies;
+  family.keys = kSizes + kUntied + kLatentKeys + kDeepSeekV3Experts + kDeepSeekV3Ahead;
   family.only = kSilu + kPlainAttention + kLatentNorms + kDeepSeekV3Router;
   family.fixed.push_back({"moe_router_score_function", "\"sigmoid\""});
   family.fixed.push_back({"moe_router_enable_expert_bias", "true"});

@@ -91,6 +91,11 @@ struct Family {
   std::vector<TensorRow> tensors;
   std::vector<TensorRow>
       layer_tensors;  // ours without "decoder.layers.N.", theirs without `layers`
+  // The same of a layer of multi-token prediction, around its transformer layer: theirs are
+  // numbered behind the decoder's. Empty: the family has no place for them.
+  std::vector<TensorRow> ahead_tensors;
+  // Of ours, and what each such layer has a copy of it as, which is written and not read.
+  std::vector<TensorRow> ahead_copies;
   std::vector<StackedRow> stacked;
   std::vector<const char*> ignored;  // tensors that are no weights: ends of names
 
@@ -104,7 +109,7 @@ struct Family {
   int64_t window_period = 0;
   ExpertStyle experts = ExpertStyle::none;
   double balance = 0.001;  // "router_aux_loss_coef" when config.json has none
-  // DeepSeek: latent attention; layers past the last are for multi-token prediction and left out.
+  // DeepSeek: latent attention; layers past the last are for multi-token prediction.
   bool latent = false;
   bool bias_keys = false;         // "attention_bias" and "mlp_bias", which have to agree (Llama)
   bool grouped_heads = true;      // has "num_key_value_heads"

@@ -132,6 +132,9 @@ TransformerConfig canonical(TransformerConfig model) {
     model.window_size->right = 0;
     if (!all_are(windowed, 1)) model.window_attn_skip_freq = FrequencyPattern::of(windowed);
   }
+  // What is predicted beside the next token changes no logits.
+  model.mtp_num_layers = 0;
+  model.mtp_loss_scaling_factor = defaults.mtp_loss_scaling_factor;
   drop_idle_rotation(model);
   drop_idle_experts(model);
   drop_idle_latents(model);

@@ -91,7 +91,7 @@ void give_after_dense(const TransformerConfig& model, Json& config) {
   const bool by_sequence = moe.coefficient("aux_loss") == 0;
   config[kBySequence] = by_sequence;
   config[kAlpha] = moe.coefficient(by_sequence ? "seq_aux_loss" : "aux_loss");
-  config["num_nextn_predict_layers"] = 0;
+  config.emplace("num_nextn_predict_layers", 0);  // of families without a place for such layers
 }
 
 // 1: a layer with experts.

@@ -1,5 +1,6 @@
 #include "phalanx/convert/hf_model.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "phalanx/base/error.h"
@@ -11,9 +12,25 @@
 
 namespace phx {
 
+namespace {
+
+bool has_layers_ahead(const TensorSource& files, const HfConfig& config) {
+  const std::string layer = str_cat(config.family->layers, config.model.num_layers, ".");
+  return std::ranges::any_of(files.tensors(), [&](const auto& tensor) {
+    return tensor.first.find(layer) != tensor.first.npos &&
+           tensor.first.ends_with(".eh_proj.weight");
+  });
+}
+
+}  // namespace
+
 HfConfig read_hf_config(const Path& folder) {
   const Path file = folder / "config.json";
-  return config_from_hf(read_json_object(file), file.string());
+  HfConfig config = config_from_hf(read_json_object(file), file.string());
+  // The library writes its key, but drops the layers that it tells of.
+  if (config.model.mtp_num_layers > 0 && !has_layers_ahead(*open_hf_tensors(folder), config))
+    config.model.mtp_num_layers = 0;
+  return config;
 }
 
 namespace {
@@ -30,21 +47,31 @@ std::shared_ptr<const TensorSource> with_prefix(std::shared_ptr<const TensorSour
   });
 }
 
-// Without layers past the model's last: those are for multi-token prediction.
+// Without layers for multi-token prediction past those of the model, and without what these have
+// copies of.
 std::shared_ptr<const TensorSource> without_extra_layers(std::shared_ptr<const TensorSource> source,
                                                          const HfConfig& config) {
   const std::string begin = config.family->layers;
-  return std::make_shared<RenamedSource>(
-      std::move(source), [&](const std::string& name) -> std::optional<std::string> {
-        if (!name.starts_with(begin)) return name;
-        const bool extra = std::atoll(name.c_str() + begin.size()) >= config.model.num_layers;
-        return extra ? std::nullopt : std::optional(name);
-      });
+  const TransformerConfig& model = config.model;
+  const auto is_extra = [&](const std::string& name) {
+    if (!name.starts_with(begin)) return false;
+    const int64_t layer = std::atoll(name.c_str() + begin.size());
+    const bool copy = std::ranges::any_of(config.family->ahead_copies, [&](const TensorRow& row) {
+      return name.ends_with(str_cat(".", row.hf));
+    });
+    return layer >= model.all_layers() || (layer >= model.num_layers && copy);
+  };
+  return std::make_shared<RenamedSource>(std::move(source), [&](const std::string& name) {
+    return is_extra(name) ? std::nullopt : std::optional(name);
+  });
 }
 
 }  // namespace
 
-HfModel::HfModel(const Path& path) : folder(path), config(read_hf_config(path)) {
+HfModel::HfModel(const Path& path, std::optional<int64_t> most_ahead)
+    : folder(path), config(read_hf_config(path)) {
+  int64_t& ahead = config.model.mtp_num_layers;
+  ahead = std::min(ahead, most_ahead.value_or(ahead));
   files_ = with_prefix(open_hf_tensors(folder), config.family->prefix);
   if (config.fp8) files_ = std::make_shared<DequantizedSource>(files_, *config.fp8);
   if (config.family->latent) files_ = without_extra_layers(files_, config);

@@ -19,7 +19,8 @@ namespace phx {
 // Opened, not read: weights come when they are asked for.
 struct HfModel {
   // Checks that every tensor of the model is there, in its shape, and no other.
-  explicit HfModel(const Path& folder);
+  // `most_ahead`: of the layers for multi-token prediction no more than these.
+  explicit HfModel(const Path& folder, std::optional<int64_t> most_ahead = {});
 
   Path folder;
   HfConfig config;

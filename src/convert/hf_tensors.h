@@ -8,6 +8,7 @@
 
 #include "phalanx/checkpoint/tensor_source.h"
 #include "phalanx/convert/family.h"
+#include "phalanx/convert/tensor_map.h"
 #include "phalanx/transformer/transformer_config.h"
 
 namespace phx {
@@ -20,6 +21,10 @@ struct HfTensors {
   std::shared_ptr<const TensorSource> source;
   std::vector<std::string> order;   // of the model's layers, then its buffers
   std::set<std::string> own_types;  // tensors that are not converted with the weights
+
+ private:
+  void add_copies(const Family& family, const TransformerConfig& model,
+                  const std::vector<TensorPair>& pairs);
 };
 
 }  // namespace phx

@@ -9,18 +9,26 @@
 namespace phx {
 namespace {
 
-constexpr std::string_view kLayers = "decoder.layers.";
+constexpr std::string_view kLayers = "decoder.layers.", kAhead = "mtp.layers.",
+                           kInside = "transformer_layer.";
 
 struct LayerName {
-  std::string layer;  // "7"
-  std::string rest;   // "mlp.linear_fc1.weight"
+  std::string layer;   // "7", among the decoder's layers and those ahead
+  std::string rest;    // "mlp.linear_fc1.weight"
+  bool ahead = false;  // around the transformer layer of one for multi-token prediction
 };
 
-std::optional<LayerName> layer_name(const std::string& name) {
-  if (!name.starts_with(kLayers)) return std::nullopt;
-  const size_t dot = name.find('.', kLayers.size());
+std::optional<LayerName> layer_name(const std::string& name, int64_t num_layers) {
+  const bool ahead = name.starts_with(kAhead);
+  if (!ahead && !name.starts_with(kLayers)) return std::nullopt;
+  const size_t begin = ahead ? kAhead.size() : kLayers.size(), dot = name.find('.', begin);
   if (dot == std::string::npos) return std::nullopt;
-  return LayerName{name.substr(kLayers.size(), dot - kLayers.size()), name.substr(dot + 1)};
+  LayerName found{name.substr(begin, dot - begin), name.substr(dot + 1)};
+  if (!ahead) return found;
+  found.layer = std::to_string(num_layers + std::stoll(found.layer));
+  found.ahead = !found.rest.starts_with(kInside);
+  if (!found.ahead) found.rest.erase(0, kInside.size());
+  return found;
 }
 
 const TensorRow* find_row(const std::vector<TensorRow>& rows, const std::string& ours) {
@@ -131,9 +139,10 @@ std::vector<TensorPair> tensor_pairs(const Family& family, const TransformerConf
   const Counts counts(config);
   std::vector<TensorPair> pairs;
   for (const auto& [name, shape] : model_tensors(config)) {
-    const std::optional<LayerName> in_layer = layer_name(name);
-    const TensorRow* row =
-        in_layer ? find_row(family.layer_tensors, in_layer->rest) : find_row(family.tensors, name);
+    const std::optional<LayerName> in_layer = layer_name(name, config.num_layers);
+    const TensorRow* row = !in_layer         ? find_row(family.tensors, name)
+                           : in_layer->ahead ? find_row(family.ahead_tensors, in_layer->rest)
+                                             : find_row(family.layer_tensors, in_layer->rest);
     PHX_CHECK(row != nullptr, "a ", family.name, " model of Hugging Face has no place for ", name);
     pairs.push_back(
         pair_of(*row, in_layer ? family.layers + in_layer->layer + "." : "", name, shape, counts));

@@ -37,9 +37,16 @@ bool has_expert_biases(const Family& family) {
 void add_zero_biases(TransformerConfig& model, std::shared_ptr<const TensorSource>& tensors) {
   if (!model.moe.any() || model.moe.moe_router_enable_expert_bias) return;
   TensorInfos zeros;
-  for (int64_t layer = 0; layer < model.num_layers; ++layer)
-    if (model.moe.has_experts(layer))
-      zeros[str_cat("decoder.layers.", layer, ".", kBias)] = {DType::f32, {*model.moe.num_experts}};
+  const auto add = [&](const std::string& layer) {
+    zeros[str_cat(layer, ".", kBias)] = {DType::f32, {*model.moe.num_experts}};
+  };
+  for (int64_t layer = 0; layer < model.all_layers(); ++layer) {
+    if (!model.has_experts(layer)) continue;
+    if (layer < model.num_layers)
+      add(str_cat("decoder.layers.", layer));
+    else
+      add(str_cat("mtp.layers.", layer - model.num_layers, ".transformer_layer"));
+  }
   tensors = std::make_shared<WithZeros>(std::move(tensors), std::move(zeros));
   model.moe.moe_router_enable_expert_bias = true;
 }

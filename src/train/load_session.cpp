@@ -54,7 +54,7 @@ std::vector<std::string> loads_not_wanted(const TensorSource& source, const Tens
 
 Loaded load_hf(Session& session, const Path& folder) {
   check_same_checkpoint(session, folder, folder_checksum(folder));
-  const HfModel hf(folder);
+  const HfModel hf(folder, session.config.model.mtp_num_layers);
   const std::vector<std::string> differences =
       function_differences(hf.config.model, session.config.model);
   std::string text;

@@ -9,10 +9,10 @@ namespace phx {
 
 namespace {
 
-std::map<std::string, double> router_values(const MoeConfig& moe,
+std::map<std::string, double> router_values(const TransformerConfig& model,
                                             const std::vector<double>& tally) {
   std::map<std::string, double> values;
-  for (const auto& [layer, report] : router_reports(moe, tally).layers) {
+  for (const auto& [layer, report] : router_reports(model, tally).layers) {
     const auto put = [&values, &layer = layer](const std::string& name, double value) {
       values[str_cat(name, " of layer ", layer)] = value;
     };
@@ -73,7 +73,7 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
       }
       if (config.model.moe.any()) {
         const std::vector<double> tally = session.step.router_tally();  // collective
-        if (mesh.rank() == 0) step.routers = router_values(config.model.moe, tally);
+        if (mesh.rank() == 0) step.routers = router_values(config.model, tally);
       }
       if (run.keep_gradients)
         collector.add(step.gradients, session.store, session.store.gradients(),

@@ -125,16 +125,74 @@ TEST(HfModel, Fp8BlocksAreReadAsWhatTheyMean) {
   EXPECT_TRUE(differences(*again.tensors, *hf.tensors).empty());
 }
 
-TEST(HfModel, LayersForMultiTokenPredictionAreLeftOut) {
+// As DeepSeek-V3 is released: layer 2, behind the last, predicts a token ahead. The library ignores
+// it. Its numbers are those of layer 1, in another order.
+TensorsInMemory with_layer_ahead() {
   TensorsInMemory tensors = tensors_of(hf_fixture("deepseek_v3"));
-  tensors.set("model.layers.2.enorm.weight", {DType::f32, {16}}, std::vector<std::byte>(64));
-  tensors.set("model.layers.2.mlp.gate.e_score_correction_bias", {DType::f32, {8}},
-              std::vector<std::byte>(32));
+  const TensorInfos before = tensors.tensors();
+  for (const auto& [name, info] : before) {
+    if (!name.starts_with("model.layers.1.")) continue;
+    std::vector<std::byte> bytes = tensors.bytes(name);
+    std::ranges::rotate(bytes, bytes.begin() + size_of(info.dtype));
+    tensors.set("model.layers.2." + name.substr(15), info, bytes);
+  }
+  const auto copy = [&](const char* to, const char* from) {
+    tensors.set(to, before.at(from), tensors.bytes(from));
+  };
+  copy("model.layers.2.enorm.weight", "model.layers.0.input_layernorm.weight");
+  copy("model.layers.2.hnorm.weight", "model.layers.1.input_layernorm.weight");
+  copy("model.layers.2.shared_head.norm.weight", "model.norm.weight");
+  copy("model.layers.2.embed_tokens.weight", "model.embed_tokens.weight");
+  copy("model.layers.2.shared_head.head.weight", "lm_head.weight");
+  TensorInfo wide = before.at("model.embed_tokens.weight");
+  const int64_t h = wide.shape[1];
+  wide.shape = {h, 2 * h};
+  std::vector<std::byte> bytes = tensors.bytes("model.embed_tokens.weight");
+  bytes.resize(size_t(2 * h * h * size_of(wide.dtype)), std::byte{1});
+  tensors.set("model.layers.2.eh_proj.weight", wide, bytes);
+  return tensors;
+}
+
+void write_with_layer_ahead(const Path& folder, const TensorsInMemory& tensors) {
+  nlohmann::json config = fixture_config("deepseek_v3");
+  config["num_nextn_predict_layers"] = 1;
+  write_hf_folder(folder, tensors, tensors.names(), config, {});
+}
+
+TEST(HfModel, LayersForMultiTokenPredictionComeInAndGoOutBitForBit) {
+  const TensorsInMemory tensors = with_layer_ahead();
   const TempFolder folder;
-  write_folder(folder / "mtp", tensors, "deepseek_v3");
+  write_with_layer_ahead(folder / "in", tensors);
+  const HfModel hf(folder / "in");
+  EXPECT_EQ(hf.config.model.mtp_num_layers, 1);
+  EXPECT_TRUE(hf.tensors->tensors().contains("mtp.layers.0.eh_proj.weight"));
+  EXPECT_TRUE(hf.tensors->tensors().contains("mtp.layers.0.final_layernorm.weight"));
   EXPECT_TRUE(
-      differences(*HfModel(folder / "mtp").tensors, *HfModel(hf_fixture("deepseek_v3")).tensors)
-          .empty());
+      hf.tensors->tensors().contains("mtp.layers.0.transformer_layer.mlp.router.expert_bias"));
+  export_hf(folder / "out", std::make_shared<TensorsInMemory>(*hf.tensors),
+            {.model = hf.config.model, .companions = folder / "in"});
+  EXPECT_TRUE(differences(tensors, tensors_of(folder / "out")).empty());
+  EXPECT_EQ(read_json_object(folder / "out/config.json")["num_nextn_predict_layers"], 1);
+}
+
+TEST(HfModel, LayersForMultiTokenPredictionMayBeLeftOut) {
+  const HfModel without(hf_fixture("deepseek_v3"));
+  const TempFolder folder;
+  write_with_layer_ahead(folder / "mtp", with_layer_ahead());
+  EXPECT_TRUE(
+      differences(*HfModel(folder / "mtp", /*most_ahead=*/0).tensors, *without.tensors).empty());
+  // The library saves the key, and not the layer.
+  write_with_layer_ahead(folder / "key", tensors_of(hf_fixture("deepseek_v3")));
+  EXPECT_EQ(HfModel(folder / "key").config.model.mtp_num_layers, 0);
+  EXPECT_TRUE(differences(*HfModel(folder / "key").tensors, *without.tensors).empty());
+}
+
+TEST(HfModel, OtherFamiliesHaveNoPlaceForLayersAhead) {
+  HfModel hf(hf_fixture("qwen3"));
+  hf.config.model.mtp_num_layers = 1;
+  const TempFolder folder;
+  EXPECT_THAT(error_of([&] { export_hf(folder / "out", hf.tensors, {.model = hf.config.model}); }),
+              HasSubstr("model of Hugging Face has no place for mtp.layers.0.enorm.weight"));
 }
 
 // With them the logits are the library's: see above. So they are read, and used.

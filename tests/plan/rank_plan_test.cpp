@@ -197,6 +197,22 @@ const LayoutCase kLayouts[] = {
        pp(c, 4);
        c.train.bf16 = c.model.untie_embeddings_and_output_weights = true;
      }},
+    {"TokensAheadBesideTheLoss", 4,
+     [](RunConfig& c) {
+       pp(c, 2);
+       tp(c, 2);
+       c.parallel.sequence_parallel = true;
+       c.model.mtp_num_layers = 2;
+     }},
+    {"TokensAheadOnAStageOfTheirOwn", 4,
+     [](RunConfig& c) {
+       pp(c, 4);
+       c.model.mtp_num_layers = 1;
+       c.model.position_embedding_type = PositionEmbedding::rope;
+       c.model.untie_embeddings_and_output_weights = true;
+       c.parallel.pipeline_model_parallel_layout =
+           "E" + std::string(size_t(c.model.num_layers - 1), 't') + "|t|m|L";
+     }},
     {"PipelineWithoutReceivesAhead", 2,
      [](RunConfig& c) {
        pp(c, 2);
