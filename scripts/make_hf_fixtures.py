@@ -115,6 +115,12 @@ def families():
                                 n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=2,
                                 moe_intermediate_size=12, routed_scaling_factor=1.5,
                                 rope_parameters=rope(10000.0)), {}),
+        "deepseek_v2_groups": (  # as the large one: more experts a token than groups
+            tf.DeepseekV2Config(**{**small, **latent}, q_lora_rank=12, first_k_dense_replace=1,
+                                n_routed_experts=12, num_experts_per_tok=3, n_shared_experts=1,
+                                topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                                moe_intermediate_size=12, routed_scaling_factor=2.0,
+                                rope_parameters=rope(10000.0)), {}),
         "deepseek_v3": (
             tf.DeepseekV3Config(**{**small, **latent}, **deepseek_v3,
                                 rope_parameters=rope(10000.0, **yarn)),

@@ -91,6 +91,18 @@ void note_padding(const MegatronModel& megatron) {
       padded.get<int64_t>() - tokens, tokens, padded.get<int64_t>());
 }
 
+// Megatron ranks groups of experts by one rule, and has no flag for others.
+void check_groups(const MoeConfig& moe, const Path& from) {
+  if (!moe.moe_router_num_groups || !moe.moe_router_group_best ||
+      moe.moe_router_num_groups == moe.moe_router_group_topk)
+    return;
+  const int64_t topk = moe.moe_router_topk, used = moe.moe_router_group_topk.value_or(1);
+  PHX_CHECK(*moe.moe_router_group_best * used == topk, from.string(),
+            " was trained with --moe-router-group-best ", *moe.moe_router_group_best,
+            ", but Megatron ranks a group by --moe-router-topk ", topk,
+            " / --moe-router-group-topk ", used, " scores: it would choose other experts");
+}
+
 }  // namespace
 
 int run_import_megatron(std::span<const std::string> args) {
@@ -165,6 +177,7 @@ int run_export_torch_dist(std::span<const std::string> args, const Catalogue& ca
             " was trained with --optimizer ", trained.optim.optimizer,
             ", whose state is not written for Megatron\n  hint: leave out --optimizer");
   const TransformerConfig& model = trained.model;
+  check_groups(model.moe, checkpoint->path());
   const int64_t rows =
       options.padded_vocab_size.value_or(model.padded_vocab_size.value_or(model.padded_vocab()));
   const auto embedding = checkpoint->tensors().find("embedding.word_embeddings.weight");

@@ -82,6 +82,13 @@ void drop_idle_experts(TransformerConfig& model) {
   if (all_are(layers, 1)) model.ffn_hidden_size = moe.moe_ffn_hidden_size;
   moe.moe_layer_freq =
       all_are(layers, 1) ? std::nullopt : std::optional(FrequencyPattern::of(layers));
+  if (moe.moe_router_num_groups == moe.moe_router_group_topk) {  // all groups: no limit
+    moe.moe_router_num_groups.reset();
+    moe.moe_router_group_topk.reset();
+  }
+  if (!moe.moe_router_num_groups ||
+      moe.moe_router_group_best == moe.moe_router_topk / moe.moe_router_group_topk.value_or(1))
+    moe.moe_router_group_best.reset();
   if (moe.moe_router_topk_scaling_factor == 1.0) moe.moe_router_topk_scaling_factor.reset();
   moe.moe_router_load_balancing_type = defaults.moe_router_load_balancing_type;
   moe.moe_aux_loss_coeff = defaults.moe_aux_loss_coeff;

@@ -29,9 +29,8 @@ int64_t whole_number(const Json& config, const char* key, int64_t otherwise) {
   return value.is_null() ? otherwise : value.get<int64_t>();
 }
 
-// Groups of experts, of which a token's experts come from a few. Ours are ranked by the sum of
-// their topk / topk_group best scores. DeepSeek-V3 sums the best two, DeepSeek-V2 takes the best
-// one.
+// Groups of experts, of which a token's experts come from a few. DeepSeek-V3 ranks them by the sum
+// of their best two scores, DeepSeek-V2 by the best one.
 void take_groups(const Json& config, bool v3, Json& ours, Problems& problems) {
   const int64_t groups = whole_number(config, kGroups, v3 ? 8 : 1);
   const int64_t used = whole_number(config, kGroupTopk, v3 ? 4 : 1);
@@ -42,14 +41,10 @@ void take_groups(const Json& config, bool v3, Json& ours, Problems& problems) {
                                ", but of deepseek_v2 models only greedy and group_limited_greedy "
                                "are computed here"));
   if (groups == used || method == "greedy") return;  // any expert
-  const int64_t best = v3 ? 2 : 1;
-  if (topk % best != 0 || topk / best != used)
-    problems.push_back(str_cat("\"num_experts_per_tok\" is ", topk, " of ", used,
-                               " groups, but these models rank groups by their best ", best,
-                               best == 1 ? " expert" : " experts", ", which is computed here for ",
-                               best * used, " experts a token"));
   ours["moe_router_num_groups"] = groups;
   ours["moe_router_group_topk"] = used;
+  const int64_t best = v3 ? 2 : 1;
+  if (best * used != topk) ours["moe_router_group_best"] = best;  // not what it is without
 }
 
 void take_after_dense(const Family& family, const Json& config, Json& ours, Problems& problems) {

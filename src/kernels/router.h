@@ -5,8 +5,8 @@
 //   softmax_before   the k largest of softmax(l), as they are
 //   sigmoid          s = sigmoid(l); the k largest of s + bias; s over their sum (k = 1: s itself)
 // each times `scaling`. With groups, experts are `groups` consecutive blocks; a block counts as the
-// sum of its best k / group_topk choices, and experts outside of the best group_topk blocks cannot
-// be chosen. Equal scores: the expert with the lower number.
+// sum of its best group_best choices, and experts outside of the best group_topk blocks cannot be
+// chosen. Equal scores: the expert with the lower number.
 //
 // All arithmetic is in acc_dtype of the model, which the logits have.
 #pragma once
@@ -25,7 +25,11 @@ struct RouterOptions {
   int64_t topk = 2;
   RouterScores scores = RouterScores::softmax_after;
   int64_t groups = 0, group_topk = 0;  // 0: none
+  int64_t group_best = 0;              // 0: topk / group_topk
   double scaling = 1.0;
+
+  // How many of a block's scores are added up.
+  int64_t counted_in_group() const { return group_best > 0 ? group_best : topk / group_topk; }
 };
 
 // The largest of these that the kernels take.

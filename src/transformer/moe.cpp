@@ -82,6 +82,7 @@ RouterOptions router_options(const MoeConfig& moe) {
   RouterOptions options{.topk = moe.moe_router_topk,
                         .groups = moe.moe_router_num_groups.value_or(0),
                         .group_topk = moe.moe_router_group_topk.value_or(0),
+                        .group_best = moe.moe_router_group_best.value_or(0),
                         .scaling = moe.moe_router_topk_scaling_factor.value_or(1.0)};
   if (options.group_topk == options.groups) options.groups = 0;  // all groups: no limit
   if (moe.moe_router_score_function == RouterScoreFunction::sigmoid)

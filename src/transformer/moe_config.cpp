@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/math.h"
 #include "phalanx/base/option_rules.h"
 
 namespace phx {
@@ -43,7 +44,7 @@ void check_needs_experts(const OptionSet& options, Problems& problems) {
   for (const char* name :
        {"moe-ffn-hidden-size", "moe-layer-freq", "moe-z-loss-coeff", "moe-router-pre-softmax",
         "moe-router-topk-scaling-factor", "moe-router-num-groups", "moe-router-group-topk",
-        "moe-router-force-load-balancing", "moe-expert-capacity-factor",
+        "moe-router-group-best", "moe-router-force-load-balancing", "moe-expert-capacity-factor",
         "moe-pad-expert-input-to-capacity", "moe-expert-rank-capacity-factor",
         "moe-shared-expert-intermediate-size", "moe-shared-expert-gate",
         "moe-router-enable-expert-bias", "moe-router-dtype", "moe-per-layer-logging"})
@@ -82,9 +83,35 @@ void check_bias(const OptionSet& options, Problems& problems) {
                              "add --moe-router-score-function sigmoid"));
 }
 
+// Groups that are ranked by a number of scores that is given hold any number of a token's experts.
+void check_ranked_groups(const OptionSet& options, int64_t size, Problems& problems) {
+  const int64_t topk = integer(options, "moe-router-topk", 2);
+  const int64_t used = integer(options, "moe-router-group-topk", 1);
+  const int64_t groups = integer(options, "moe-router-num-groups", 1);
+  const int64_t best = integer(options, "moe-router-group-best", 1);
+  if (best > size)
+    problems.push_back(problem("moe-router-group-best",
+                               str_cat("--moe-router-group-best ", best, " is more than the ", size,
+                                       " experts of a group"),
+                               str_cat("1 to ", size)));
+  if (used > groups || topk > used * size)
+    problems.push_back(
+        problem("moe-router-group-topk",
+                str_cat("--moe-router-group-topk ", used, " of ", groups, " groups of ", size,
+                        " experts cannot give --moe-router-topk ", topk, " experts"),
+                str_cat(ceil_div(topk, size), " to ", groups)));
+}
+
 void check_groups(const OptionSet& options, Problems& problems) {
-  const bool groups_given = options.active("moe-router-num-groups");
-  if (!options.active("num-experts") || !groups_given) return;
+  if (!options.active("num-experts")) return;
+  if (!options.active("moe-router-num-groups")) {
+    if (options.active("moe-router-group-best"))
+      problems.push_back(problem("moe-router-group-best",
+                                 "--moe-router-group-best has no effect without "
+                                 "--moe-router-num-groups: there are no groups to rank",
+                                 "add --moe-router-num-groups and --moe-router-group-topk"));
+    return;
+  }
   const int64_t experts = integer(options, "num-experts", 1);
   const int64_t topk = integer(options, "moe-router-topk", 2);
   const int64_t groups = integer(options, "moe-router-num-groups", 1);
@@ -105,6 +132,8 @@ void check_groups(const OptionSet& options, Problems& problems) {
   }
   const int64_t used = integer(options, "moe-router-group-topk", 1);
   if (used == groups) return;  // all of them: no limit
+  if (options.active("moe-router-group-best"))
+    return check_ranked_groups(options, experts / groups, problems);
   if (used > groups || topk % used != 0 || topk / used > experts / groups)
     problems.push_back(problem("moe-router-group-topk",
                                str_cat("--moe-router-group-topk ", used, " groups of ",

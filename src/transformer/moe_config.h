@@ -40,6 +40,7 @@ struct MoeConfig {
   std::optional<double> moe_router_topk_scaling_factor;
   std::optional<int64_t> moe_router_num_groups;
   std::optional<int64_t> moe_router_group_topk;
+  std::optional<int64_t> moe_router_group_best;
   bool moe_router_enable_expert_bias = false;
   double moe_router_bias_update_rate = 1e-3;
   std::optional<RouterDType> moe_router_dtype;
@@ -88,6 +89,9 @@ struct MoeConfig {
     field("moe-router-num-groups", moe_router_num_groups,
           "blocks of experts, of which a token's experts come from a few", count);
     field("moe-router-group-topk", moe_router_group_topk, "how many of these blocks", count);
+    field("moe-router-group-best", moe_router_group_best,
+          "a block is ranked by the sum of so many of its best scores (DeepSeek-V2: 1)", count,
+          DefaultIs{"--moe-router-topk / --moe-router-group-topk"});
     field("moe-router-enable-expert-bias", moe_router_enable_expert_bias,
           "add a number of each expert to its scores for the choice, which rises while the expert "
           "gets fewer tokens than others (DeepSeek-V3)");

@@ -166,8 +166,8 @@ TEST(HfLoad, ExpertsAreLoadedAndWrittenUnderAnyLayout) {
       {"--local-ranks", "4", "--tensor-model-parallel-size", "2", "--sequence-parallel",
        "--expert-model-parallel-size", "2", "--expert-tensor-parallel-size", "1",
        "--moe-token-dispatcher-type", "alltoall", "--use-distributed-optimizer"}};
-  for (const char* name :
-       {"mixtral", "qwen2_moe", "qwen3_moe_old", "olmoe", "deepseek_v2", "deepseek_v3"})
+  for (const char* name : {"mixtral", "qwen2_moe", "qwen3_moe_old", "olmoe", "deepseek_v2",
+                           "deepseek_v2_groups", "deepseek_v3"})
     for (const auto& layout : layouts) expect_unchanged_by_a_run(name, layout);
 }
 

@@ -24,6 +24,7 @@ namespace {
 
 using namespace phx::testing::megatron;
 using ::phx::testing::run;
+using ::testing::HasSubstr;
 
 // Where Megatron cuts experts over ranks it has two optimizers, and wants to find two.
 TEST(MegatronExperts, ExportsHaveAnOptimizerOfTheirOwnIfMegatronWillCutThem) {
@@ -87,6 +88,27 @@ TEST(MegatronExperts, BiasesAreReadAndUsed) {
     return logits_of(options.model, source, tokens, DType::f32, phx::testing::test_device());
   };
   EXPECT_GT(compare_logits(logits(without), logits(*megatron.weights), 24).largest, 1e-3);
+}
+
+TEST(MegatronExperts, GroupsThatMegatronWouldRankOtherwiseAreNotExported) {
+  for (const char* best : {"1", "2"}) {
+    const TempFolder out;
+    const auto trained = run(words(
+        "pretrain --num-layers 1 --hidden-size 8 --num-attention-heads 2 --seq-length 8 "
+        "--max-position-embeddings 8 --disable-bias-linear --num-experts 4 --moe-router-topk 2 "
+        "--moe-router-num-groups 2 --moe-router-group-topk 1 --vocab-size 16 --mock-data "
+        "--micro-batch-size 1 --train-iters 1 --lr 1e-3 --device cpu --save-interval 1 "
+        "--moe-router-group-best " +
+        std::string(best) + " --save " + (out / "native").string()));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const auto outcome =
+        run({"convert", "export", "--native", out / "native", "--torch-dist", out / "exported"});
+    EXPECT_EQ(outcome.code == 0, std::string(best) == "2") << outcome.err;
+    if (outcome.code != 0)
+      EXPECT_THAT(outcome.err, HasSubstr("was trained with --moe-router-group-best 1, but Megatron "
+                                         "ranks a group by --moe-router-topk 2 / "
+                                         "--moe-router-group-topk 1 scores"));
+  }
 }
 
 // The norm before experts belongs to no linear layer, which --transformer-impl local does not say.

@@ -60,6 +60,8 @@ TEST(HfModel, EverythingThatTheConfigSaysMovesTheLogits) {
       {"olmoe", [](TransformerConfig& c) { c.norm_epsilon = 1e-2; }},
       {"deepseek_v2", [](TransformerConfig& c) { c.moe.moe_router_pre_softmax = false; }},
       {"deepseek_v2", [](TransformerConfig& c) { c.moe.moe_router_topk_scaling_factor.reset(); }},
+      {"deepseek_v2_groups", [](TransformerConfig& c) { c.moe.moe_router_group_best = 3; }},
+      {"deepseek_v2_groups", [](TransformerConfig& c) { c.moe.moe_router_group_topk = 4; }},
       {"deepseek_v3", [](TransformerConfig& c) { c.mscale_all_dim = 1; }},
       {"deepseek_v3", [](TransformerConfig& c) { c.rotary_scaling_factor = 2; }},
       {"deepseek_v3", [](TransformerConfig& c) { c.moe.moe_router_group_topk = 4; }},

@@ -20,9 +20,25 @@ inline Box random_box(const std::vector<int64_t>& shape, std::mt19937& random) {
 
 inline Path hf_fixture(const std::string& name) { return Path(PHX_TEST_DATA) / "hf" / name; }
 
-inline constexpr const char* kHfFixtures[] = {
-    "gpt2",       "llama2", "llama3",  "llama_bias",  "llama_bin",  "mistral",       "qwen2",
-    "qwen2_yarn", "qwen3",  "mixtral", "qwen2_moe",   "qwen3_moe",  "qwen3_moe_old", "olmoe",
-    "gemma1",     "gemma2", "gemma3",  "deepseek_v2", "deepseek_v3"};
+inline constexpr const char* kHfFixtures[] = {"gpt2",
+                                              "llama2",
+                                              "llama3",
+                                              "llama_bias",
+                                              "llama_bin",
+                                              "mistral",
+                                              "qwen2",
+                                              "qwen2_yarn",
+                                              "qwen3",
+                                              "mixtral",
+                                              "qwen2_moe",
+                                              "qwen3_moe",
+                                              "qwen3_moe_old",
+                                              "olmoe",
+                                              "gemma1",
+                                              "gemma2",
+                                              "gemma3",
+                                              "deepseek_v2",
+                                              "deepseek_v2_groups",
+                                              "deepseek_v3"};
 
 }  // namespace phx

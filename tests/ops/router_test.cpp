@@ -68,6 +68,26 @@ TEST(Router, ExpertsOutsideOfTheBestGroupsAreNotChosen) {
   EXPECT_EQ(ints(routing.indices), (std::vector<int64_t>{3, 4}));
 }
 
+// Of DeepSeek-V2: the best expert decides about its group, and both of a token come from it.
+TEST(Router, AGroupIsRankedByAsManyOfItsScoresAsAreAskedFor) {
+  const Tensor logits = values({2.0, 0.0, -5, 1.9, 1.8, -5}, {1, 6});
+  RouterOptions options{.topk = 2, .groups = 2, .group_topk = 1};
+  for (const RouterScores scores : {RouterScores::softmax_before, RouterScores::sigmoid}) {
+    options.scores = scores;
+    const auto chosen = [&](int64_t best) {
+      options.group_best = best;
+      return ints(plain(logits, options).indices);
+    };
+    EXPECT_EQ(chosen(1), (std::vector<int64_t>{0, 1}));
+    EXPECT_EQ(chosen(2), (std::vector<int64_t>{3, 4}));
+    EXPECT_EQ(chosen(0), chosen(2)) << "topk / group_topk";
+  }
+  // Three of a token's experts from two groups, which 3 / 2 scores could not rank.
+  const Tensor three = values({3, -9, -9, 2, 2, 1, 0, 0, 0}, {1, 9});
+  EXPECT_EQ(ints(plain(three, {.topk = 3, .groups = 3, .group_topk = 2, .group_best = 1}).indices),
+            (std::vector<int64_t>{0, 3, 4}));
+}
+
 TEST(Router, GradientsMatchFiniteDifferences) {
   for (const RouterScores scores :
        {RouterScores::softmax_after, RouterScores::softmax_before, RouterScores::sigmoid})
@@ -294,7 +314,7 @@ Tensor whole_numbers(const Shape& shape, int64_t below, Seed seed, DType dtype, 
 Tensor home(const Tensor& x) { return to_device(x, test_device()); }
 
 struct RouterCase {
-  int64_t t, e, k, groups = 0, group_topk = 0;
+  int64_t t, e, k, groups = 0, group_topk = 0, group_best = 0;
 };
 
 PHX_CUDA_TEST(Router, CudaChoosesAndWeighsAsCpu) {
@@ -303,7 +323,8 @@ PHX_CUDA_TEST(Router, CudaChoosesAndWeighsAsCpu) {
        {RouterCase{77, 5, 1}, RouterCase{77, 5, 5}, RouterCase{77, 33, 8}, RouterCase{131, 64, 8},
         RouterCase{77, 100, 3}, RouterCase{77, 256, 8}, RouterCase{77, 500, 40},
         RouterCase{77, 1000, 33}, RouterCase{77, 1024, 64}, RouterCase{77, 256, 8, 8, 4},
-        RouterCase{77, 60, 6, 6, 3}, RouterCase{77, 1024, 8, 64, 2}})
+        RouterCase{77, 60, 6, 6, 3}, RouterCase{77, 1024, 8, 64, 2},
+        RouterCase{77, 160, 6, 8, 3, 1}, RouterCase{77, 256, 8, 8, 3, 2}})
     for (const RouterScores scores :
          {RouterScores::softmax_after, RouterScores::softmax_before, RouterScores::sigmoid})
       for (const bool biased : {false, true}) {
@@ -314,6 +335,7 @@ PHX_CUDA_TEST(Router, CudaChoosesAndWeighsAsCpu) {
                                     .scores = scores,
                                     .groups = c.groups,
                                     .group_topk = c.group_topk,
+                                    .group_best = c.group_best,
                                     .scaling = 1.5};
         const Tensor logits = coarse({c.t, c.e}, 1), bias = biased ? coarse({c.e}, 2) : Tensor();
         const Routing want = plain(logits, options, bias);

@@ -9,6 +9,7 @@
 namespace phx {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // All problems of a model with these flags beside the usual ones, one a line with its hint.
@@ -78,6 +79,18 @@ TEST(MoeConfig, WrongSettingsAreRefusedWithWhatWorks) {
   EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-router-topk", "3",
                            "--moe-router-num-groups", "4", "--moe-router-group-topk", "2"}),
               HasSubstr("cannot give --moe-router-topk 3"));
+  const auto of_groups = [](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"--num-experts", "8", "--moe-router-topk", "3", "--moe-router-num-groups", "4"});
+    return problems_of(more);
+  };
+  EXPECT_EQ(of_groups({"--moe-router-group-topk", "2", "--moe-router-group-best", "1"}), "");
+  EXPECT_THAT(of_groups({"--moe-router-group-topk", "2", "--moe-router-group-best", "3"}),
+              HasSubstr("--moe-router-group-best 3 is more than the 2 experts of a group"));
+  EXPECT_THAT(of_groups({"--moe-router-group-topk", "1", "--moe-router-group-best", "1"}),
+              AllOf(HasSubstr("cannot give --moe-router-topk 3 experts"), HasSubstr("2 to 4")));
+  EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-router-group-best", "1"}),
+              HasSubstr("no effect without --moe-router-num-groups"));
   EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-layer-freq", "[1,0]"}),
               HasSubstr("has 2 entries, but --num-layers is 4"));
   EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-expert-rank-capacity-factor", "2"}),

@@ -60,7 +60,7 @@ std::vector<char> allowed_experts(const std::vector<Acc>& values, const RouterOp
   std::vector<char> allowed(values.size(), 1);
   if (options.groups <= 1) return allowed;
   const size_t size = values.size() / size_t(options.groups);
-  const int64_t counted = options.topk / options.group_topk;
+  const int64_t counted = options.counted_in_group();
   std::vector<Acc> group_values;
   for (size_t g = 0; g < size_t(options.groups); ++g) {
     std::vector<Acc> sorted(values.begin() + int64_t(g * size),

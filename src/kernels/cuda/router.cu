@@ -11,7 +11,7 @@ constexpr float kSigmoidFloor = 1e-20f;               // Megatron's: a sum of si
 // Closes the experts outside of the best groups.
 template <int kSlots>
 __device__ void close_groups(const Router& router, uint32_t (&keys)[kSlots]) {
-  const int size = router.e / router.groups, counted = router.k / router.group_topk;
+  const int size = router.e / router.groups;
   uint32_t group_keys[kSlots] = {};  // slot i of lane l is group 32 i + l
   for (int g = 0; g < router.groups; ++g) {
     uint32_t inside[kSlots];
@@ -22,7 +22,7 @@ __device__ void close_groups(const Router& router, uint32_t (&keys)[kSlots]) {
     }
     Largest<kSlots> largest(inside);
     float sum = 0.f;  // the best first
-    for (int j = 0; j < counted; ++j) sum += key_value(largest.take().key);
+    for (int j = 0; j < router.group_best; ++j) sum += key_value(largest.take().key);
 #pragma unroll
     for (int i = 0; i < kSlots; ++i)
       if (i * kWarp + lane_id() == g) group_keys[i] = order_key(sum);

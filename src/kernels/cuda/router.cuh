@@ -17,7 +17,7 @@ constexpr unsigned kAll = 0xffffffffu;
 struct Router {
   int e, k;
   RouterScores scores;
-  int groups, group_topk;
+  int groups, group_topk, group_best;
   float scaling;
 };
 
@@ -27,6 +27,7 @@ inline Router router_of(int64_t e, const RouterOptions& options) {
           .scores = options.scores,
           .groups = narrow<int>(options.groups),
           .group_topk = narrow<int>(options.group_topk),
+          .group_best = options.groups > 1 ? narrow<int>(options.counted_in_group()) : 0,
           .scaling = float(options.scaling)};
 }
 
