@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "phalanx/comm/thread_world.h"
 #include "phalanx/core/segment.h"
 #include "phalanx/ops/expert_rows.h"
@@ -126,7 +128,7 @@ ExpertInput sent_with_room(World& world, Runtime& runtime, const std::vector<int
 TEST(DispatchRoom, MoreRowsThanThatEndAllRanksAlikeWithTheFactorThatSuffices) {
   std::vector<std::string> errors(2);
   const std::vector<int64_t> chosen = {1, 1, 1, 0, 1, 1};
-  run_thread_ranks(2, {}, [&](World& world) {
+  run_thread_ranks(2, {.timeout = std::chrono::seconds(20)}, [&](World& world) {
     Runtime runtime;
     errors[size_t(world.rank())] =
         error_of([&] { sent_with_room(world, runtime, chosen, /*room=*/1.5); });
