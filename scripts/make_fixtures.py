@@ -217,6 +217,18 @@ def families():
             "--moe-shared-expert-intermediate-size 24",
             train=True,
         ),
+        "qwen3_moe": Family(
+            tf.Qwen3MoeForCausalLM,
+            tf.Qwen3MoeConfig(
+                **{**small, "intermediate_size": 40}, head_dim=12, vocab_size=96, rms_norm_eps=1e-6,
+                tie_word_embeddings=False, num_experts=6, num_experts_per_tok=3,
+                moe_intermediate_size=16, norm_topk_prob=True, mlp_only_layers=[],
+                rope_parameters=rope(1000000.0),
+            ),
+            f"{llama} --rotary-base 1000000 --qk-layernorm --num-experts 6 --moe-router-topk 3 "
+            "--moe-ffn-hidden-size 16",
+            train=True,
+        ),
     }
 
 

@@ -175,6 +175,9 @@ ThreadPool& Device::threads() const { return runtime_->threads(); }
 void* Stream::native() const { return runtime_->backend().native_stream(name_); }
 Fence Stream::record() const { return runtime_->backend().record(name_); }
 void Stream::wait(const Fence& fence) const { runtime_->backend().wait(name_, fence); }
-void Stream::synchronize() const { runtime_->backend().synchronize(name_); }
+void Stream::synchronize() const {
+  ++runtime_->host_waits_;
+  runtime_->backend().synchronize(name_);
+}
 
 }  // namespace phx

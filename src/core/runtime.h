@@ -168,7 +168,14 @@ class Runtime {
   ThreadPool& threads() { return *threads_; }
   Backend& backend() { return *backend_; }
   Stream stream(StreamName name) { return Stream(this, name); }
-  void synchronize() { backend_->synchronize(StreamName::compute); }
+  void synchronize() { stream(StreamName::compute).synchronize(); }
+  void wait_on_host(const Fence& fence) {  // the host waits until the fence is passed
+    ++host_waits_;
+    backend_->wait_on_host(fence);
+  }
+  // How often this rank's thread has waited for its device so far, on cpu as well, where there is
+  // nothing to wait for: a step that waits for nothing leaves the number as it was.
+  int64_t host_waits() const { return host_waits_; }
 
   bool grad_enabled() const { return grad_enabled_; }
   Purpose purpose() const { return purpose_; }
@@ -199,6 +206,7 @@ class Runtime {
   }
 
  private:
+  friend class Stream;
   friend class GradMode;
   friend class PurposeScope;
   friend class StorageWatch;
@@ -211,6 +219,7 @@ class Runtime {
   Purpose purpose_ = Purpose::activations;
   std::vector<std::weak_ptr<Storage>>* made_storages_ = nullptr;
   uint64_t next_order_ = 0;
+  int64_t host_waits_ = 0;
   Cost cost_;
   OpTrace* trace_ = nullptr;
 };

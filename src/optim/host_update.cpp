@@ -93,10 +93,10 @@ void HostUpdate::update(const Chunk& chunk) {
 void HostUpdate::finish() {
   Runtime& device = store_.weights().runtime();
   const Stream h2d = device.stream(StreamName::h2d);
-  device.backend().wait_on_host(scalars_arrived_);
+  device.wait_on_host(scalars_arrived_);
   for (size_t i = 0; i < chunks_.size(); ++i) {
     Buffer& buffer = *chunks_[i].buffer;
-    device.backend().wait_on_host(buffer.arrived);
+    device.wait_on_host(buffer.arrived);
     update(chunks_[i]);
     buffer.left = h2d.record();
     if (i + buffers_.size() < chunks_.size()) fetch(chunks_[i + buffers_.size()]);

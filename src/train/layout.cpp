@@ -163,13 +163,23 @@ class Checker {
       add("--expert-model-parallel-size",
           str_cat("a pipeline stage has ", stage, " ranks, which is not a multiple of EP ", ep,
                   " x ETP ", etp, " = ", ep * etp),
-          str_cat("EP x ETP should be a divisor of ", stage));
+          expert_ranks_that_fit(stage, ep, etp));
     else if (ranks_.use_tp_pp_dp_mapping &&
              stage / (ep * etp) != data_parallel_size(ranks_, world_))
       add("--use-tp-pp-dp-mapping",
           "--use-tp-pp-dp-mapping needs as many data-parallel ranks for experts as for dense "
           "layers",
           "leave it out, or choose EP x ETP = TP x CP");
+  }
+
+  // Which EP would do with the ETP; or which ETP, if none does.
+  std::string expert_ranks_that_fit(int64_t stage, int64_t ep, int64_t etp) const {
+    if (stage % etp != 0)
+      return str_cat("ETP should divide ", stage, ": ",
+                     nearest_divisors(std::gcd(stage, model_.expert_size()), etp));
+    const int64_t left = stage / etp;
+    return str_cat("with ETP ", etp, " EP should divide ", left, ": ",
+                   nearest_divisors(std::gcd(left, *model_.moe.num_experts), ep));
   }
 
   void check_batch() {

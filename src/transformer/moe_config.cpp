@@ -35,6 +35,12 @@ std::string divisors(int64_t n) {
   return list;
 }
 
+// So many of `groups` groups of `size` experts can give `topk` experts, as many from each; or all
+// groups, which is no limit.
+bool gives_choices(int64_t used, int64_t topk, int64_t groups, int64_t size) {
+  return used == groups || (used < groups && topk % used == 0 && topk / used <= size);
+}
+
 int64_t integer(const OptionSet& options, const char* name, int64_t otherwise) {
   return int64_t(options.number(name).value_or(double(otherwise)));
 }
@@ -122,25 +128,27 @@ void check_groups(const OptionSet& options, Problems& problems) {
         str_cat("these do: ", divisors(experts))));
     return;
   }
+  const int64_t size = experts / groups;
+  std::string fitting;
+  for (int64_t used = 1; used <= groups; ++used)
+    if (gives_choices(used, topk, groups, size))
+      fitting += str_cat(fitting.empty() ? "" : ", ", used);
   if (!options.active("moe-router-group-topk")) {
-    problems.push_back(
-        problem("moe-router-group-topk",
-                "--moe-router-num-groups requires --moe-router-group-topk: it says "
-                "how many of the groups a token may use",
-                str_cat("a divisor of --moe-router-topk ", topk, ": ", divisors(topk))));
+    problems.push_back(problem("moe-router-group-topk",
+                               "--moe-router-num-groups requires --moe-router-group-topk: it says "
+                               "how many of the groups a token may use",
+                               str_cat("these would do: ", fitting)));
     return;
   }
   const int64_t used = integer(options, "moe-router-group-topk", 1);
   if (used == groups) return;  // all of them: no limit
-  if (options.active("moe-router-group-best"))
-    return check_ranked_groups(options, experts / groups, problems);
-  if (used > groups || topk % used != 0 || topk / used > experts / groups)
+  if (options.active("moe-router-group-best")) return check_ranked_groups(options, size, problems);
+  if (!gives_choices(used, topk, groups, size))
     problems.push_back(problem("moe-router-group-topk",
-                               str_cat("--moe-router-group-topk ", used, " groups of ",
-                                       experts / groups, " experts cannot give --moe-router-topk ",
-                                       topk, " experts, as many from each group"),
-                               str_cat("a divisor of ", topk, " up to ", groups,
-                                       " for which the quotient is at most ", experts / groups)));
+                               str_cat("--moe-router-group-topk ", used, " groups of ", size,
+                                       " experts cannot give --moe-router-topk ", topk,
+                                       " experts, as many from each group"),
+                               str_cat("these would do: ", fitting)));
 }
 
 void check_coefficients(const OptionSet& options, Problems& problems) {

@@ -45,6 +45,22 @@ TEST(Runtime, AMetaDeviceHasNoEndOfMemoryUnlessItIsToldOne) {
   EXPECT_THROW(empty({int64_t{1} << 20}, DType::f32, small.device()), OutOfMemory);
 }
 
+TEST(Runtime, CountsHowOftenTheHostWaitsForTheDevice) {
+  Runtime cpu;
+  const Tensor x = zeros({2}, DType::f32, cpu.device());
+  const int64_t before = cpu.host_waits();
+  const Fence fence = cpu.stream(StreamName::compute).record();
+  cpu.stream(StreamName::d2h).wait(fence);  // a stream waits, not the host
+  EXPECT_EQ(cpu.host_waits(), before);
+  float values[2];
+  copy_to_host(x, values);
+  EXPECT_EQ(cpu.host_waits(), before + 1);
+  cpu.synchronize();
+  cpu.stream(StreamName::d2h).synchronize();
+  cpu.wait_on_host(fence);
+  EXPECT_EQ(cpu.host_waits(), before + 4);
+}
+
 TEST(Runtime, AMetaDeviceGivesNoValues) {
   Runtime meta({.kind = DeviceKind::meta});
   char byte = 0;

@@ -43,6 +43,39 @@ struct Rank {
 const std::string kBias = "decoder.layers.1.mlp.router.expert_bias";
 const std::string kLoads = "decoder.layers.1.mlp.router.global_tokens_per_expert";
 
+// Of rank 0 in one step, between two others.
+int64_t waits_of_a_step(const RunConfig& config) {
+  const Sources sources(config);
+  const Layout layout = make_layout(config.layout(), 2);
+  int64_t waits = 0;
+  run_thread_ranks(2, {}, [&](World& world) {
+    Runtime runtime({.kind = DeviceKind::cpu, .threads = 1});
+    const Mesh mesh(world, layout.mesh);
+    Session session(config, sources, runtime.device(), mesh);
+    for (int64_t i = 0; i < 3; ++i) {
+      session.load_batch(session.batch_schedule.after(0, i));
+      const int64_t before = runtime.host_waits();
+      session.step.run(session.train_batches, {.iteration = i + 1, .update = i + 1, .lr = 1e-3});
+      if (mesh.rank() == 0 && i == 1) waits = runtime.host_waits() - before;
+      session.step.collect();
+    }
+  });
+  return waits;
+}
+
+TEST(ExpertStep, TheHostWaitsOncePerLayerAndMicroBatchWhereRowsAreSentAndNeverElsewhere) {
+  RunConfig config = expert_run();
+  config.train.micro_batch_size = 1;  // 2 layers, 3 micro-batches a rank
+  EXPECT_EQ(waits_of_a_step(config), 0) << "EP 1";
+  config.parallel.expert_model_parallel_size = 2;
+  EXPECT_EQ(waits_of_a_step(config), 0) << "all-gather";
+  config.model.moe.moe_token_dispatcher_type = TokenDispatcherType::alltoall;
+  EXPECT_EQ(waits_of_a_step(config), 2 * 3) << "all-to-all";
+  config.parallel.expert_model_parallel_size = 1;
+  config.parallel.expert_tensor_parallel_size = 2;
+  EXPECT_EQ(waits_of_a_step(config), 0) << "all-to-all with EP 1";
+}
+
 TEST(ExpertStep, TheBiasMovesByTheSignOfWhatAnExpertLacksOverAllMicroBatches) {
   Rank rank(expert_run());  // three micro-batches a step
   EXPECT_EQ(rank.buffer(kBias), (std::vector<double>(4, 0.0)));

@@ -2,58 +2,27 @@
 // the files hold. Tolerances: in f64 only the order of additions differs; in f32 the bounds are
 // those the project promises (1e-5 for logits, loss and gradients, 1e-4 along 50 optimizer steps);
 // PyTorch's own distance between f32 and f64, stored in the files, is up to 3e-6.
+#include "train/oracle.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
-#include <sstream>
 
 #include "phalanx/base/distance.h"
 #include "phalanx/base/option_binder.h"
 #include "phalanx/base/options.h"
-#include "phalanx/checkpoint/parameter_boxes.h"
-#include "phalanx/checkpoint/safetensors.h"
 #include "phalanx/train/session.h"
 #include "phalanx/train/train_fields.h"
 #include "phalanx/transformer/transformer_fields.h"
-#include "support/gradients.h"
 
 namespace phx {
 namespace {
 
 using namespace phx::testing;
 
-std::vector<std::string> words(const std::string& text) {
-  std::istringstream in(text);
-  std::vector<std::string> result;
-  for (std::string word; in >> word;) result.push_back(word);
-  return result;
-}
-
-template <class T>
-std::vector<T> values(const SafetensorsFile::Tensor& tensor) {
-  std::vector<T> result(tensor.bytes.size() / sizeof(T));
-  std::memcpy(result.data(), tensor.bytes.data(), tensor.bytes.size());
-  return result;
-}
-
-std::vector<double> doubles(const SafetensorsFile::Tensor& tensor) {
-  if (tensor.dtype == "F64") return values<double>(tensor);
-  const auto floats = values<float>(tensor);
-  return {floats.begin(), floats.end()};
-}
-
-// [b, s] as the files have it -> i64 [s, b].
-Tensor tokens_of(std::span<const int64_t> rows, int64_t b, int64_t s) {
-  std::vector<int64_t> columns(b * s);
-  for (int64_t i = 0; i < b; ++i)
-    for (int64_t j = 0; j < s; ++j) columns[j * b + i] = rows[i * s + j];
-  return from_ints(columns, {s, b}, DType::i64, test_device());
-}
-
 struct Oracle {
-  explicit Oracle(const std::string& family, DType dtype)
-      : file(std::string(PHX_TEST_DATA) + "/oracle/" + family + ".safetensors") {
+  explicit Oracle(const std::string& family, DType dtype) : file(oracle_path(family)) {
     OptionSet options;
     options.add("Model", config);
     options.add("Run", train);
@@ -75,20 +44,8 @@ struct Oracle {
     size_t found = 0;
     for (const auto& tensor : file.tensors()) found += tensor.name.starts_with("weight.");
     EXPECT_EQ(found, store->parameters().size()) << "the file has other parameters than the model";
-    for (Parameter* parameter : store->parameters()) {
-      const auto wide = doubles(file.at("weight." + parameter->name()));
-      Tensor local = parameter->value();
-      fill(*parameter, wide, local);
-    }
-  }
-
-  // Global rows of doubles into a local tensor of any dtype.
-  static void fill(const Parameter& parameter, const std::vector<double>& wide, Tensor& local) {
-    const Tensor global =
-        from_values(wide, parameter.spec().global_shape, local.dtype(), test_device());
-    from_global(parameter,
-                std::span(static_cast<const std::byte*>(global.raw()), size_t(global.bytes())),
-                local);
+    for (const Parameter* parameter : store->parameters())
+      set_parameter(*parameter, doubles(file.at("weight." + parameter->name())));
   }
 
   std::vector<double> gradient(const Parameter& parameter) const {
@@ -121,7 +78,7 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   Oracle oracle(family, dtype);
   const std::string wide = dtype == DType::f64 ? "64" : "";
   const auto tokens_in = [&](const char* name) {
-    return tokens_of(values<int64_t>(oracle.file.at(name)), oracle.b, oracle.s);
+    return tokens_of(values<int64_t>(oracle.file.at(name)), oracle.b, oracle.s, test_device());
   };
   const Batch batch{.tensors = {{"tokens", tokens_in("tokens")}, {"labels", tokens_in("labels")}}};
   const auto labels = values<int64_t>(oracle.file.at("labels"));
@@ -157,9 +114,9 @@ void expect_model_matches(const std::string& family, DType dtype, double toleran
   }
 }
 
-const char* const kFamilies[] = {"gpt2",  "llama3", "qwen3",    "gemma2",     "mistral",
-                                 "qwen2", "gemma1", "gemma3",   "mixtral",    "qwen2_moe",
-                                 "olmoe", "mla",    "mla_lite", "deepseek_v3"};
+const char* const kFamilies[] = {"gpt2",  "llama3", "qwen3",    "gemma2",      "mistral",
+                                 "qwen2", "gemma1", "gemma3",   "mixtral",     "qwen2_moe",
+                                 "olmoe", "mla",    "mla_lite", "deepseek_v3", "qwen3_moe"};
 
 TEST(Oracle, ModelsInDoublePrecisionEqualPyTorchs) {
   for (const char* family : kFamilies) expect_model_matches(family, DType::f64, 1e-10);
@@ -186,7 +143,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
   const int64_t plane = oracle.b * oracle.s;
   for (int64_t i = 0; i < 50; ++i) {
     const auto part = [&](const std::vector<int64_t>& all) {
-      return tokens_of(std::span(all).subspan(i * plane, plane), oracle.b, oracle.s);
+      return tokens_of(std::span(all).subspan(i * plane, plane), oracle.b, oracle.s, test_device());
     };
     const auto mine = std::span(labels).subspan(i * plane, plane);
     const int64_t n = std::count_if(mine.begin(), mine.end(), [](int64_t x) { return x >= 0; });
@@ -205,7 +162,7 @@ void expect_curve_matches(const std::string& family, DType dtype, double toleran
 
 TEST(Oracle, FiftyAdamWStepsFollowPyTorchsCurveTo1e4) {
   for (const char* family : {"gpt2", "llama3", "qwen3", "gemma2", "mixtral", "qwen2_moe", "olmoe",
-                             "mla", "deepseek_v3"}) {
+                             "mla", "deepseek_v3", "qwen3_moe"}) {
     expect_curve_matches(family, DType::f64, 1e-9);
     expect_curve_matches(family, DType::f32, 1e-4);
   }

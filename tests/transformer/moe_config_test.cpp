@@ -74,11 +74,17 @@ TEST(MoeConfig, WrongSettingsAreRefusedWithWhatWorks) {
               HasSubstr("add --moe-router-pre-softmax"));
   EXPECT_THAT(problems_of({"--num-experts", "6", "--moe-router-num-groups", "4"}),
               HasSubstr("these do: 1, 2, 3, 6"));
-  EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-router-num-groups", "4"}),
-              HasSubstr("requires --moe-router-group-topk"));
-  EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-router-topk", "3",
+  EXPECT_THAT(
+      problems_of({"--num-experts", "8", "--moe-router-num-groups", "4"}),
+      AllOf(HasSubstr("requires --moe-router-group-topk"), HasSubstr("these would do: 1, 2, 4\n")));
+  EXPECT_THAT(
+      problems_of({"--num-experts", "8", "--moe-router-topk", "3", "--moe-router-num-groups", "4",
+                   "--moe-router-group-topk", "2"}),
+      AllOf(HasSubstr("cannot give --moe-router-topk 3"), HasSubstr("these would do: 3, 4\n")));
+  // Two experts in a group: two groups cannot give six, and four are not more than all.
+  EXPECT_THAT(problems_of({"--num-experts", "8", "--moe-router-topk", "6",
                            "--moe-router-num-groups", "4", "--moe-router-group-topk", "2"}),
-              HasSubstr("cannot give --moe-router-topk 3"));
+              HasSubstr("these would do: 3, 4\n"));
   const auto of_groups = [](std::vector<std::string> more) {
     more.insert(more.begin(),
                 {"--num-experts", "8", "--moe-router-topk", "3", "--moe-router-num-groups", "4"});

@@ -142,6 +142,31 @@ std::vector<int32_t> even_counts(int64_t rows, int64_t experts, int64_t ranks) {
   return counts;
 }
 
+// Rows of a rank if all experts are used alike.
+int64_t even_rows(int64_t tokens, int64_t topk, const ExpertParallel& ranks) {
+  return ranks.tp * tokens * topk;
+}
+
+// Every rank has all counts and looks at all ranks' room, so that all of them fail alike: no rank
+// waits for rows that another one will not send.
+void check_room(const std::vector<int32_t>& counts, int64_t room, int64_t even,
+                const ExpertParallel& ranks, int64_t experts) {
+  const int64_t local = experts / ranks.ep;
+  int64_t most = 0, fullest = 0;
+  for (int64_t ep = 0; ep < ranks.ep; ++ep) {
+    int64_t rows = 0;
+    for (size_t i = 0; i < counts.size(); ++i)
+      if (int64_t(i) % experts / local == ep) rows += counts[i];
+    if (rows > most) fullest = ep;
+    most = std::max(most, rows);
+  }
+  const int64_t hundredths = (most * 100 + even - 1) / even;  // of an even share, rounded up
+  PHX_CHECK(most <= room, "a rank's experts, from number ", fullest * local, " on, got ", most,
+            " rows, but there is room for ", room, ": --moe-expert-rank-capacity-factor ",
+            hundredths / 100, ".", hundredths / 10 % 10, hundredths % 10,
+            " would have sufficed; without the flag there is room for the worst case");
+}
+
 ExpertInput dispatch_by_sending(const Tensor& x, const Routing& routing,
                                 const ExpertParallel& ranks, const DispatchOptions& options) {
   const int64_t e = options.experts, local = local_experts(ranks, options);
@@ -156,10 +181,7 @@ ExpertInput dispatch_by_sending(const Tensor& x, const Routing& routing,
   const Splits splits = splits_of(counts, ranks, e);
 
   const int64_t room = expert_rows(x.dim(0), routing.indices.dim(1), ranks, options);
-  int64_t used = 0;
-  for (const int64_t rows : splits.from) used += rows;
-  PHX_CHECK(used <= room, "this rank's experts got ", used, " rows, but there is room for ", room,
-            "; --moe-expert-rank-capacity-factor says how much");
+  check_room(counts, room, even_rows(x.dim(0), routing.indices.dim(1), ranks), ranks, e);
   Tensor source = empty({room}, DType::i32, device), place = empty({room}, DType::i32, device);
   Tensor offsets = empty({local + 1}, DType::i32, device);
   kernels::merge_by_expert(all, ranks.ep_rank() * local, source, place, offsets);
@@ -200,8 +222,7 @@ int64_t expert_rows(int64_t tokens, int64_t topk, const ExpertParallel& ranks,
   // most.
   const int64_t most = g * tokens * std::min(topk, local_experts(ranks, options));
   if (!options.room) return most;
-  const double even = double(ranks.tp * tokens * topk);
-  return std::min(most, int64_t(std::ceil(*options.room * even)));
+  return std::min(most, int64_t(std::ceil(*options.room * double(even_rows(tokens, topk, ranks)))));
 }
 
 ExpertInput dispatch(const Tensor& x, const Routing& routing, const ExpertParallel& ranks,
@@ -209,8 +230,11 @@ ExpertInput dispatch(const Tensor& x, const Routing& routing, const ExpertParall
   PHX_CHECK(options.experts % ranks.ep == 0, options.experts, " experts cannot be cut over ",
             ranks.ep, " ranks");
   if (ranks.group == nullptr) return dispatch_here(x, routing, options.experts);
-  return options.kind == Dispatcher::all_gather ? dispatch_by_gathering(x, routing, ranks, options)
-                                                : dispatch_by_sending(x, routing, ranks, options);
+  // With ep 1 all ranks of the group have the same experts: each needs the rows of all others, and
+  // there is room for them, whatever the factor.
+  return options.kind == Dispatcher::all_gather || ranks.ep == 1
+             ? dispatch_by_gathering(x, routing, ranks, options)
+             : dispatch_by_sending(x, routing, ranks, options);
 }
 
 }  // namespace phx

@@ -5,7 +5,8 @@
 //   all_gather   every rank gets all tokens of the group and takes the rows of its experts; results
 //                are summed and scattered
 //   all_to_all   rows go to the ranks of their experts only. Their number must be known on the
-//                host, so this waits for the counts once a layer.
+//                host, so this waits for the counts once a layer and micro-batch. With ep 1 every
+//                rank needs all rows of the group: it gathers them and waits for nothing.
 // Both give each expert its rows in the order of the ranks and, of a rank, of its tokens.
 #pragma once
 

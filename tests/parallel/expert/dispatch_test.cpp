@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "phalanx/comm/thread_world.h"
 #include "phalanx/core/segment.h"
 #include "phalanx/ops/expert_rows.h"
@@ -111,20 +113,58 @@ TEST(DispatchRoom, IsTheWorstCaseUnlessAFactorIsGiven) {
   });
 }
 
-TEST(DispatchRoom, MoreRowsThanThatAreAnErrorThatNamesTheFlag) {
-  EXPECT_NE(error_of([] {
-              run_thread_ranks(2, {}, [&](World& world) {
-                Runtime runtime;
-                const auto group = world.group({0, 1}, "tp-ep");
-                const ExpertParallel ranks{.group = group.get(), .ep = 2, .tp = 1};
-                const Tensor x = randn({kTokens, kWidth}, Seed{1}, DType::f64, runtime.device());
-                const Tensor probs = randn({kTokens, 1}, Seed{2}, DType::f64, runtime.device());
-                const Tensor same = zeros({kTokens, 1}, DType::i32, runtime.device());
-                dispatch(x, {.indices = same, .probs = probs}, ranks,
-                         {.kind = Dispatcher::all_to_all, .experts = 2, .room = 1.0});
-              });
-            }).find("--moe-expert-rank-capacity-factor"),
-            std::string::npos);
+// Six tokens of one expert each on two ranks with an expert each.
+ExpertInput sent_with_room(World& world, Runtime& runtime, const std::vector<int64_t>& chosen,
+                           double room) {
+  const auto group = world.group({0, 1}, "tp-ep");
+  const ExpertParallel ranks{.group = group.get(), .ep = 2, .tp = 1};
+  const Tensor x = randn({kTokens, kWidth}, Seed{1}, DType::f64, runtime.device());
+  const Tensor probs = randn({kTokens, 1}, Seed{2}, DType::f64, runtime.device());
+  const Tensor indices = from_ints(chosen, {kTokens, 1}, DType::i32, runtime.device());
+  return dispatch(x, {.indices = indices, .probs = probs}, ranks,
+                  {.kind = Dispatcher::all_to_all, .experts = 2, .room = room});
+}
+
+TEST(DispatchRoom, MoreRowsThanThatEndAllRanksAlikeWithTheFactorThatSuffices) {
+  std::vector<std::string> errors(2);
+  const std::vector<int64_t> chosen = {1, 1, 1, 0, 1, 1};
+  run_thread_ranks(2, {.timeout = std::chrono::seconds(20)}, [&](World& world) {
+    Runtime runtime;
+    errors[size_t(world.rank())] =
+        error_of([&] { sent_with_room(world, runtime, chosen, /*room=*/1.5); });
+  });
+  EXPECT_EQ(errors[0],
+            "a rank's experts, from number 1 on, got 10 rows, but there is room for 9: "
+            "--moe-expert-rank-capacity-factor 1.67 would have sufficed; without the flag there is "
+            "room for the worst case");
+  EXPECT_EQ(errors[1], errors[0]) << "the rank that has room would wait for the other";
+  run_thread_ranks(2, {}, [&](World& world) {
+    Runtime runtime;
+    sent_with_room(world, runtime, chosen, /*room=*/1.67);
+  });
+}
+
+TEST(Dispatch, TheHostWaitsForCountsOnlyWhereRowsAreSent) {
+  struct Waits {
+    int ep, tp;
+    Dispatcher kind;
+    int64_t want;
+  };
+  for (const Waits& c :
+       {Waits{1, 2, Dispatcher::all_to_all, 0}, Waits{2, 1, Dispatcher::all_to_all, 1},
+        Waits{2, 1, Dispatcher::all_gather, 0}})
+    run_thread_ranks(2, {}, [&](World& world) {
+      Runtime runtime;
+      const auto group = world.group({0, 1}, "tp-ep");
+      const ExpertParallel ranks{.group = group.get(), .ep = c.ep, .tp = c.tp};
+      const Tensor x = randn({kTokens, kWidth}, Seed{1}, DType::f64, runtime.device());
+      const Tensor probs = randn({kTokens, kTopk}, Seed{2}, DType::f64, runtime.device());
+      const Tensor indices = some_choices(kTokens, runtime.device());
+      const int64_t before = runtime.host_waits();
+      dispatch(x, {.indices = indices, .probs = probs}, ranks,
+               {.kind = c.kind, .experts = kExperts});
+      EXPECT_EQ(runtime.host_waits() - before, c.want) << "EP " << c.ep << " ETP " << c.tp;
+    });
 }
 
 }  // namespace
