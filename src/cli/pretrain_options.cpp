@@ -8,9 +8,9 @@
 #include "phalanx/base/option_rules.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/cli/megatron_catalogue.h"
+#include "phalanx/cli/tokenizer_options.h"
 #include "phalanx/convert/hf_model.h"
 #include "phalanx/convert/megatron_model.h"
-#include "phalanx/text/tokenizer.h"
 #include "phalanx/train/layout.h"
 #include "phalanx/train/load_session.h"
 #include "phalanx/train/older_checkpoints.h"
@@ -150,38 +150,6 @@ void check_hf_export(const TransformerConfig& model, ParseReport& report) {
   }
 }
 
-// The tokenizer says how many tokens there are. Where it cannot be read, recipes are checked all
-// the same (cli/not_in_this_build.h refuses the run); chats are tokenized by the run itself.
-void take_vocabulary(ParseResult& result) {
-  std::optional<int64_t>& size = result.options.model.vocab_size;
-  if (result.options.data.tokenizer_type.empty()) return;
-  // A size that was given is compared by the run. Where there is no run, it is done here.
-  const bool runs = result.report.ok() && !result.options.train.check_args;
-  if (size && runs) return;
-  try {
-    const int64_t tokens =
-        make_tokenizer(result.options.data, result.options.model.vocab_size)->vocab_size();
-    const bool told = std::ranges::find(result.report.problems, "--vocab-size", &Problem::flag) !=
-                      result.report.problems.end();
-    if (size && *size < tokens && !told)
-      add(result.report.problems, "vocab-size",
-          str_cat("--vocab-size ", *size, " is too small for the tokenizer's ", tokens, " tokens"),
-          "leave --vocab-size out");
-    if (size) return;
-    size = tokens;
-    const std::optional<int64_t> padded = result.options.model.padded_vocab_size;
-    if (padded && *padded < *size)
-      add(result.report.problems, "padded-vocab-size",
-          str_cat("--padded-vocab-size ", *padded, " is less than the tokenizer's ", *size,
-                  " tokens"),
-          "leave --padded-vocab-size out, and it is computed");
-  } catch (const Error& error) {
-    if (!result.options.sft.sft || size) return;
-    add(result.report.problems, "tokenizer-model", error.what(),
-        "it says how many tokens there are");
-  }
-}
-
 // Modules that no layer of the model has. The whole model is built for its names, without memory.
 void check_recompute_modules(const PretrainOptions& options, const TransformerConfig& model,
                              ParseReport& report) {
@@ -201,34 +169,6 @@ bool is_sound(const OptionSet& set, const std::string& group, const ParseReport&
     const Option* option = problem.flag.empty() ? nullptr : set.find(problem.flag.substr(2));
     return option != nullptr && option->group == group;
   });
-}
-
-// As in Megatron's pretrain_gpt.py: its two files need no --tokenizer-type. Nor does a file that
-// says itself what it is; one that cannot be read is told by whoever opens it.
-void take_default_tokenizer(const OptionSet& set, DataConfig& data) {
-  if (set.at("tokenizer-type").failed || !data.tokenizer_type.empty()) return;
-  if (!data.vocab_file.empty() && !data.merge_file.empty()) {
-    data.tokenizer_type = "GPT2BPETokenizer";
-    return;
-  }
-  std::error_code code;
-  if (!data.tokenizer_model.empty() && std::filesystem::exists(data.tokenizer_model, code))
-    data.tokenizer_type = tokenizer_type_of(data);
-}
-
-bool names_tokenizer(const DataConfig& data) {
-  return !data.tokenizer_type.empty() || !data.tokenizer_model.empty() || !data.vocab_file.empty();
-}
-
-// Chats are text, so that a run on them needs a tokenizer even if it knows the vocabulary's size.
-void check_tokenizer_of_chats(const OptionSet& set, const PretrainOptions& options,
-                              ParseReport& report) {
-  const DataConfig& data = options.data;
-  if (!options.sft.sft || data.mock_data || !data.dataset.empty()) return;
-  if (set.at("tokenizer-type").failed || names_tokenizer(data)) return;
-  add(report.problems, "tokenizer-type",
-      "--tokenizer-type is missing: --sft reads chats, which are text",
-      "--tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER");
 }
 
 // The two averages differ where tokens are masked only, and Megatron's default is not ours.

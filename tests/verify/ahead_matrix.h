@@ -10,6 +10,8 @@ namespace phx::testing {
 
 inline void experts_ahead_like(RunConfig& config) {
   expert_model(config);
+  // As the other models have it: their runs share the data.
+  config.model.seq_length = config.model.max_position_embeddings = 8;
   MoeConfig& moe = config.model.moe;
   moe.moe_aux_loss_coeff = {0.3};
   moe.moe_z_loss_coeff = 0.1;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <iostream>
 
 #include "phalanx/verify/parity.h"
 #include "verify/matrix_sample.h"
@@ -35,6 +36,7 @@ TEST(AheadMatrix, EveryLayoutComputesWhatOneRankComputes) {
     for (const std::string& fault : parity.faults())
       ADD_FAILURE() << layout.name() << ": " << fault;
   }
+  std::cout << ahead_matrix().size() << " layouts in the matrix\n";
 }
 
 }  // namespace

@@ -51,9 +51,9 @@ inline void less_room(Draft& draft) {
   moe.moe_expert_rank_capacity_factor = std::max(1.0, share * worst_share(draft));
 }
 
-// The first options say what the model is: router, losses, tokens, layers, attention. The others
-// say how it is distributed.
-constexpr size_t kExpertModelOptions = 5;
+// The first options say what the model is: router, losses, tokens, layers, attention, tokens ahead.
+// The others say how it is distributed.
+constexpr size_t kExpertModelOptions = 6;
 
 inline std::vector<MatrixOption> expert_matrix_options() {
   using Ranks = ParallelConfig;
@@ -62,7 +62,7 @@ inline std::vector<MatrixOption> expert_matrix_options() {
   const auto with = [](const char* name, void (*apply)(MoeConfig&)) {
     return Setting{name, [apply](Draft& draft) { apply(draft.model.moe); }};
   };
-  const auto attention = [](const char* name, void (*apply)(TransformerConfig&)) {
+  const auto model = [](const char* name, void (*apply)(TransformerConfig&)) {
     return Setting{name, [apply](Draft& draft) { apply(draft.model); }};
   };
   const auto nothing = [](Draft&) {};
@@ -153,18 +153,26 @@ inline std::vector<MatrixOption> expert_matrix_options() {
                m.moe_shared_expert_gate = true;
              })}},
       {"attention",
-       {attention("plain", [](TransformerConfig&) {}),
-        attention("latent, YaRN",
-                  [](TransformerConfig& model) {
-                    latent_attention(model);
-                    stretched_by_yarn(model);
-                  }),
-        attention("latent without q",
-                  [](TransformerConfig& model) {
-                    latent_attention(model);
-                    model.latent.q_lora_rank.reset();
-                    model.qk_layernorm = false;
-                  })}},
+       {model("plain", [](TransformerConfig&) {}),
+        model("latent, YaRN",
+              [](TransformerConfig& model) {
+                latent_attention(model);
+                stretched_by_yarn(model);
+              }),
+        model("latent without q",
+              [](TransformerConfig& model) {
+                latent_attention(model);
+                model.latent.q_lora_rank.reset();
+                model.qk_layernorm = false;
+              })}},
+      {"ahead",
+       {model("none ahead", [](TransformerConfig&) {}),
+        model("1 ahead", [](TransformerConfig& model) { model.mtp_num_layers = 1; }),
+        model("2 ahead",
+              [](TransformerConfig& model) {
+                model.mtp_num_layers = 2;
+                model.mtp_loss_scaling_factor = 0.7;
+              })}},
       {"experts",
        {experts("EP1 ETP1", 1, 1), experts("EP2", 2), experts("EP2 ETP1", 2, 1), experts("EP4", 4),
         experts("EP4 ETP1", 4, 1), experts("EP8 ETP1", 8, 1), experts("EP2 ETP2", 2, 2),
