@@ -102,8 +102,12 @@ void Trainer::save_own_part(const std::exception& error) {
   }
   try {
     saver_.reset();  // a save that waits for other ranks is given up
-    if (last_saved_ == state_.iteration && latest_checkpoint(config_.save) == state_.iteration)
+    if (last_saved_ == state_.iteration && latest_checkpoint(config_.save) == state_.iteration) {
+      if (speaks())
+        log_warning(str_cat("the last good state is iteration ", state_.iteration, ", saved in ",
+                            checkpoint_path(config_.save, state_.iteration).string()));
       return;
+    }
     const PartsOptions options = parts_options();
     options.stop();
     PartsSaver saver(options);

@@ -89,6 +89,19 @@ TEST(TrainerParts, AllRanksMayFailAtOnce) {
   EXPECT_EQ(latest_checkpoint(folder.path()), 5);
 }
 
+TEST(TrainerParts, AStateThatIsSavedAlreadyIsNotSavedAgain) {
+  const TempFolder folder;
+  RunConfig config = cut_run(folder.path(), {"TP2", 2, 1, false});
+  config.train.save_interval = 5;
+  ::testing::internal::CaptureStdout();
+  EXPECT_THAT(error_of([&] { run_two(config, rank_one_fails); }),
+              HasSubstr("the table has 24 positions"));
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("the last good state is iteration 5, saved in "),
+                    Not(HasSubstr("wrote its part"))));
+  EXPECT_EQ(checkpoints_in(folder.path()), std::vector<int64_t>{5});
+}
+
 // The ranks of these tests are threads.
 thread_local int this_rank = 0;
 thread_local int pieces_of_update_6 = 0;
