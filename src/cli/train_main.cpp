@@ -173,9 +173,11 @@ RunEnd run_as_threads(const PretrainOptions& options, const RunConfig& config,
     Runtime runtime(device);
     const Mesh mesh(ranks, layout.mesh);
     const bool speaks = mesh.rank() == 0;
-    const RunEnd own =
-        run_rank(options, config, sources, mesh, runtime, speaks ? terminal : silent,
-                 {.catches_signals = speaks, .ranks_here = world, .folder_is_locked = true});
+    const RunEnd own = run_rank(options, config, sources, mesh, runtime, speaks ? terminal : silent,
+                                {.catches_signals = speaks,
+                                 .ranks_here = world,
+                                 .folder_is_locked = true,
+                                 .world = &ranks});
     if (speaks) end = own;
   });
   return end;
@@ -196,7 +198,8 @@ RunEnd run_as_process(const PretrainOptions& options, const RunConfig& config,
     return run_rank(options, config, sources, mesh, runtime, mesh.rank() == 0 ? terminal : silent,
                     {.answers_signals = launch.local_rank == 0,
                      .ranks_here = launch.local_size,
-                     .folder_is_locked = true});
+                     .folder_is_locked = true,
+                     .world = launch.under_mpirun() ? nullptr : world.get()});
   } catch (const std::exception& error) {
     world->fail(error.what());  // the others need not wait for this rank
     throw;

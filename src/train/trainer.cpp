@@ -54,6 +54,8 @@ Trainer::Trainer(Session& session, Terminal& terminal, const TrainerOptions& opt
       measures_peak_(options.measures_peak),
       ranks_here_(options.ranks_here),
       folder_is_locked_(options.folder_is_locked),
+      world_(options.world),
+      parts_patience_(options.parts_patience),
       profiler_(config_, session.mesh, session.store.weights().runtime(), terminal) {
   if (options.catches_signals)
     signals_.emplace(options.answers_signals ? words_for_signals(config_) : StopSignals::Words{});
@@ -131,9 +133,13 @@ void Trainer::leave_without_data(const UnreadData& unread) {
 }
 
 // Ranks cannot save together any more: some do not know of this error, some may be dead. A rank
-// that holds the whole state saves it.
+// that holds the whole state saves it; those that hold parts write them one by one.
 void Trainer::leave_after(const std::exception& error) {
   bar_.reset();
+  if (!parts_run_.empty()) {
+    save_own_part(error);
+    throw;
+  }
   if (updating_ || saving_ || config_.skip_train) throw;
   if (!alone()) {
     save_own_copy();
@@ -152,7 +158,10 @@ void Trainer::leave_after(const std::exception& error) {
 
 RunEnd Trainer::train() {
   start_ = Clock::now();
-  if (saves() && !config_.skip_train) make_saver();
+  if (saves() && !config_.skip_train) {
+    make_saver();
+    agree_on_parts();
+  }
   if (config_.skip_train) {
     validate(session_.valid_batches, "on validation set");
     if (session_.test_batches) validate(session_.test_batches, "on test set");

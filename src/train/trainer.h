@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "phalanx/base/terminal.h"
+#include "phalanx/checkpoint/parts_saver.h"
 #include "phalanx/checkpoint/saver.h"
+#include "phalanx/comm/communicator.h"
 #include "phalanx/optim/schedule.h"
 #include "phalanx/report/iteration_report.h"
 #include "phalanx/report/metrics.h"
@@ -34,6 +36,10 @@ struct TrainerOptions {
   bool measures_peak = true;
   int ranks_here = 1;             // that share this machine's memory
   bool folder_is_locked = false;  // rank 0 holds the FolderLock of --save
+  // Whose fail() ends the waits of other ranks at once, so that they can save what they hold. None
+  // (as under MPI): they would learn of a failure too late.
+  World* world = nullptr;
+  std::chrono::milliseconds parts_patience = std::chrono::seconds(30);  // see PartsOptions
 };
 
 // One rank's loop. Ranks decide alike: what they decide by is the same on all of them, or was
@@ -66,6 +72,12 @@ class Trainer {
   [[noreturn]] void leave_after(const std::exception& error);
   // Of ranks that are copies of each other, one that is left saves for all.
   void save_own_copy();
+  // Of ranks that hold parts of the state, each writes its own, and rank 0 joins them.
+  void agree_on_parts();  // collective, when a run begins
+  void save_own_part(const std::exception& error);
+  std::string unfit_for_parts() const;
+  PartsOptions parts_options() const;
+  void join_parts(PartsSaver& saver);
   IterationReport make_report();
   void look_at_tallies();
   void add_tallies(IterationReport& report) const;
@@ -132,6 +144,9 @@ class Trainer {
   bool measures_peak_;
   int ranks_here_;
   bool folder_is_locked_;
+  World* world_;
+  std::chrono::milliseconds parts_patience_;
+  std::string parts_run_;  // names this run to its ranks; empty: they save no parts
   std::optional<CheckpointSaver> saver_;
   Profiler profiler_;
 };

@@ -141,6 +141,34 @@ TEST_P(KilledRank, LeavesACheckpointToTheOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, KilledRank, ::testing::Values(0, 2));
 
+// Ranks that hold parts of the state need all of them: without one nothing is written, and nobody
+// waits for it.
+class KilledPart : public SaveSafety, public ::testing::WithParamInterface<int> {};
+
+TEST_P(KilledPart, EndsTheOthersSoonWithTheOldCheckpointAndNothingElse) {
+  const std::string launch =
+      str_cat("$P launch --nproc 4", kMock, " --tensor-model-parallel-size 2",
+              " --use-distributed-optimizer --save $D/saves --save-interval 1000000");
+  const Ended ended = script(str_cat(
+      launch, " --train-iters 2 > $D/before 2>&1\n", launch,
+      " --load $D/saves --train-iters 1000000 --metrics-file $D/metrics > $D/first 2>&1 &\n",
+      "launcher=$!\n", until("[ $(cat $D/metrics 2>/dev/null | wc -l) -ge 5 ]"),
+      "for p in $(cat /proc/$launcher/task/$launcher/children); do\n",
+      "  tr '\\0' '\\n' < /proc/$p/environ | grep -qx RANK=", GetParam(), " && kill -9 $p\n",
+      "done\nSECONDS=0\nwait $launcher\necho \"code $?\"\n",
+      "[ $SECONDS -lt 20 ] && echo soon\ntail -n 30 $D/first\n",
+      "echo iter: $(cd $D/saves; ls -d iter_*)\n$P inspect checkpoint $D/saves --verify\n"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text,
+              AllOf(HasSubstr("code 137\n"), HasSubstr("soon\n"),
+                    HasSubstr(str_cat("is not saved: rank ", GetParam(),
+                                      " died, and its part of the state with it; the last "
+                                      "checkpoint is still that of iteration 2")),
+                    HasSubstr("iter: iter_0000002\n")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, KilledPart, ::testing::Values(0, 2));
+
 // --- data that changes under a run
 
 void write_tokens(const Path& path, size_t tokens) {

@@ -117,7 +117,12 @@ inline void run_two(RunConfig config,
     change(world.rank(), sources);
     Session session(config, sources, runtime.device(), mesh);
     Terminal silent(stdout, stderr, TerminalMode::silent);
-    Trainer(session, silent, {.catches_signals = false, .measures_peak = false}).run();
+    Trainer(session, silent,
+            {.catches_signals = false,
+             .measures_peak = false,
+             .world = &world,
+             .parts_patience = std::chrono::seconds(10)})
+        .run();
   });
 }
 

@@ -77,22 +77,6 @@ TEST(TrainerSaves, ADiskThatFailsInASaveIsNotAskedAgain) {
   EXPECT_EQ(latest_checkpoint(folder.path()), std::nullopt);
 }
 
-TEST(TrainerSaves, RanksThatHoldPartsOfTheStateSaveNothingWhenOneFails) {
-  for (const bool cut : {false, true}) {
-    const TempFolder folder;
-    RunConfig config = two_ranks(folder.path());
-    config.parallel.tensor_model_parallel_size = cut ? 2 : 1;
-    config.parallel.use_distributed_optimizer = !cut;
-    EXPECT_THAT(error_of([&] {
-                  run_two(config, [](int, Sources& sources) {
-                    sources.train = std::make_shared<Displaced>(sources.train, 30);
-                  });
-                }),
-                HasSubstr("the table has 24 positions"));
-    EXPECT_TRUE(checkpoints_in(folder.path()).empty());
-  }
-}
-
 TEST(TrainerSaves, AFailedHuggingFaceExportDoesNotEndTheRun) {
   const TempFolder folder;
   RunConfig config = saving(folder.path());
