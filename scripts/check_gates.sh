@@ -98,7 +98,7 @@ mistake() { printf '== %s\nx\nfile src/small.c\ntest small_test Small.Test\n- %s
   mistake harmless 'const int unused = 3;' 'const int unused = 4;'
   mistake unreadable 'const int unused = 3;' 'const int unused = ;'
 } >scripts/mistakes.txt
-git init -q . && git add . && git -c user.name=planted -c user.email=planted@planted commit -q -m planted
+git init -q . && git add . && git -c commit.gpgsign=false -c user.name=planted -c user.email=planted@planted commit -q -m planted
 ended=0
 scripts/mistakes.sh >"$copy/small.log" 2>&1 || ended=$?
 what_it_said() { cat "$copy/small.log" && return "$ended"; }

@@ -136,7 +136,12 @@ TakenOptions take_checkpoint_args(std::span<const std::string> args, OptionSet& 
 
 // Flags that contradict the config.json of the folder that weights are loaded from.
 void check_against_hf(const Path& folder, const TransformerConfig& model, ParseReport& report) {
-  for (const std::string& difference : function_differences(model, read_hf_config(folder).model))
+  const TransformerConfig theirs = read_hf_config(folder).model;
+  std::vector<std::string> differences = function_differences(model, theirs);
+  // Zeros are no bias, but the folder has others.
+  if (theirs.moe.moe_router_enable_expert_bias && !model.moe.moe_router_enable_expert_bias)
+    differences.emplace_back("--moe-router-enable-expert-bias: false and true");
+  for (const std::string& difference : differences)
     add(report.problems, "load", str_cat(difference, " in ", (folder / "config.json").string()),
         "leave the flag out, or add --use-checkpoint-args to take the folder's value");
 }
@@ -150,14 +155,20 @@ void check_hf_export(const TransformerConfig& model, ParseReport& report) {
   }
 }
 
-// Modules that no layer of the model has. The whole model is built for its names, without memory.
-void check_recompute_modules(const PretrainOptions& options, const TransformerConfig& model,
-                             ParseReport& report) {
+// What only the model can say: modules that no layer of it has, tokens ahead that it does not
+// predict. It is built for that, without memory.
+void check_whole_model(const PretrainOptions& options, const TransformerConfig& model,
+                       ParseReport& report) {
   const ModelFamily* family = find_entry(options.catalogue.models, options.choice.model);
   if (family == nullptr || !model.vocab_size) return;  // told already
   try {
     const Problems found = recompute_problems(*family, model, options.train.recompute_modules);
     report.problems.insert(report.problems.end(), found.begin(), found.end());
+    if (model.mtp_num_layers > 0 && (*family)(model)->tokens_ahead() != model.mtp_num_layers)
+      add(report.problems, "mtp-num-layers",
+          str_cat("--mtp-num-layers ", model.mtp_num_layers, ": --model ", family->name,
+                  " predicts the next token only"),
+          "leave it out");
   } catch (const Error& error) {  // a family may refuse what its own options ask for
     add(report.problems, "model", error.what(), "");
   }
@@ -289,7 +300,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
     model.resolve(result.options.parallel.tensor_model_parallel_size);
     if (taken.hf) check_against_hf(*taken.hf, model, result.report);
     if (result.options.train.save_hf_interval) check_hf_export(model, result.report);
-    check_recompute_modules(result.options, model, result.report);
+    check_whole_model(result.options, model, result.report);
     if (result.report.ok()) {
       result.options.model = model;
       result.options.train.resolve(data_parallel_size(result.options.parallel, ranks));

@@ -260,6 +260,11 @@ struct Obstacles {
 };
 
 Obstacles obstacles(const Family& family, const TransformerConfig& model) {
+  // They change no logits, but an export would lack them.
+  if (model.mtp_num_layers > 0 && family.ahead_tensors.empty())
+    return {.list = {str_cat("--mtp-num-layers ", model.mtp_num_layers,
+                             ": there is no place for layers of multi-token prediction")},
+            .refused = true};
   try {
     const Json config = config_to_hf(family, model, "float32", Json());
     return {function_differences(model, config_from_hf(config, "the exported config.json").model)};

@@ -53,6 +53,19 @@ Json read_json_object(const Path& path) {
   return json;
 }
 
+std::vector<std::string> hf_tensor_names(const Path& folder) {
+  std::vector<std::string> names;
+  if (std::filesystem::exists(folder / kIndex)) {
+    const Json json = read_json_object(folder / kIndex);
+    if (json.contains("weight_map"))
+      for (const auto& [name, file] : json["weight_map"].items()) names.push_back(name);
+  } else if (std::filesystem::exists(folder / kOneFile)) {
+    const SafetensorsFile file(folder / kOneFile);
+    for (const auto& tensor : file.tensors()) names.push_back(tensor.name);
+  }
+  return names;
+}
+
 HfFolder::HfFolder(const Path& folder) : folder_(folder) {
   const Path index = folder / kIndex, file = folder / kOneFile;
   if (std::filesystem::exists(index)) {

@@ -20,6 +20,9 @@ bool is_hf_folder(const Path& folder);
 // An error names the file where it is no JSON object.
 nlohmann::json read_json_object(const Path& path);
 
+// Names of the tensors in safetensors, from one file however many shards there are. Empty: none.
+std::vector<std::string> hf_tensor_names(const Path& folder);
+
 class HfFolder : public TensorSource {
  public:
   explicit HfFolder(const Path& folder);

@@ -14,11 +14,11 @@ namespace phx {
 
 namespace {
 
-bool has_layers_ahead(const TensorSource& files, const HfConfig& config) {
+bool lacks_layers_ahead(const Path& folder, const HfConfig& config) {
   const std::string layer = str_cat(config.family->layers, config.model.num_layers, ".");
-  return std::ranges::any_of(files.tensors(), [&](const auto& tensor) {
-    return tensor.first.find(layer) != tensor.first.npos &&
-           tensor.first.ends_with(".eh_proj.weight");
+  const std::vector<std::string> names = hf_tensor_names(folder);
+  return !names.empty() && std::ranges::none_of(names, [&](const std::string& name) {
+    return name.find(layer) != name.npos && name.ends_with(".eh_proj.weight");
   });
 }
 
@@ -27,8 +27,8 @@ bool has_layers_ahead(const TensorSource& files, const HfConfig& config) {
 HfConfig read_hf_config(const Path& folder) {
   const Path file = folder / "config.json";
   HfConfig config = config_from_hf(read_json_object(file), file.string());
-  // The library writes its key, but drops the layers that it tells of.
-  if (config.model.mtp_num_layers > 0 && !has_layers_ahead(*open_hf_tensors(folder), config))
+  // transformers writes the key, but drops the layers that it tells of.
+  if (config.model.mtp_num_layers > 0 && lacks_layers_ahead(folder, config))
     config.model.mtp_num_layers = 0;
   return config;
 }

@@ -173,8 +173,9 @@ class Runtime {
     ++host_waits_;
     backend_->wait_on_host(fence);
   }
-  // How often this rank's thread has waited for its device so far, on cpu as well, where there is
-  // nothing to wait for: a step that waits for nothing leaves the number as it was.
+  // How often this rank's thread has waited for its device so far within a step, on cpu as well,
+  // where there is nothing to wait for: a step that waits for nothing leaves the number as it was.
+  // The loader's wait for its own memory, before a step, is not counted.
   int64_t host_waits() const { return host_waits_; }
 
   bool grad_enabled() const { return grad_enabled_; }

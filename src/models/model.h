@@ -70,6 +70,8 @@ class Model : public Module {
   virtual const ModelPart& part() const = 0;
   // Names of the parts of its layers, for --recompute-modules (RecomputePolicy::parts).
   virtual std::vector<std::string> part_names() const { return {}; }
+  // Tokens that it predicts beside the next one (--mtp-num-layers), where they are predicted here.
+  virtual int64_t tokens_ahead() const { return 0; }
   virtual MessageSpec input(const MicroBatchShape& shape) const = 0;   // empty at the begin
   virtual MessageSpec output(const MicroBatchShape& shape) const = 0;  // empty at the end
 

@@ -1,7 +1,9 @@
 #include "phalanx/train/load_session.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "phalanx/base/error.h"
@@ -71,6 +73,21 @@ Loaded load_hf(Session& session, const Path& folder) {
   return loaded;
 }
 
+// A rank that cannot even find its checkpoint takes part, so that no other waits for it. Where none
+// of them can, each says why.
+void compare_checkpoints(const Session& session, const Path& folder,
+                         const std::function<Path()>& find, uint64_t (*checksum)(const Path&)) {
+  Path path;
+  std::exception_ptr failure;
+  try {
+    path = find();
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
+  check_same_checkpoint(session, path.empty() ? folder : path, failure ? 0 : checksum(path));
+  if (failure) std::rethrow_exception(failure);
+}
+
 constexpr const char* kWithoutOptimizer =
     "\n  hint: --no-load-optim goes on without Adam's state, --finetune takes the weights alone "
     "and "
@@ -81,8 +98,9 @@ constexpr const char* kWithoutOptimizer =
 // release.
 Loaded load_megatron(Session& session, const CheckpointChoice& found) {
   const TrainConfig& train = session.config.train;
-  const Path path = torch_checkpoint_kind(found.folder, found.step).path;
-  check_same_checkpoint(session, path.empty() ? found.folder : path, folder_checksum(path));
+  compare_checkpoints(
+      session, found.folder, [&] { return torch_checkpoint_kind(found.folder, found.step).path; },
+      folder_checksum);
   const bool wanted = !found.finetune && train.load_optim && !train.skip_train;
   const MegatronModel megatron(
       found.folder, found.step, session.config.model.vocab_size.value_or(0),
@@ -170,8 +188,9 @@ std::optional<Loaded> load_session(Session& session) {
   // Data-parallel ranks read the same bytes, tensor-parallel ones the same blocks where a matrix is
   // cut by columns; and they may be on one machine.
   const AxisSizes& sizes = session.mesh.sizes();
-  const Path path = find_checkpoint(found->folder, found->iteration);
-  check_same_checkpoint(session, path, native_checksum(path));
+  compare_checkpoints(
+      session, found->folder, [&] { return find_checkpoint(found->folder, found->iteration); },
+      native_checksum);
   const NativeCheckpoint file =
       open_native(*found, sizes.tp * sizes.cp * sizes.dp == 1 ? Readers::one : Readers::many);
   // One that was converted from elsewhere holds weights, and has no iteration to go on from.

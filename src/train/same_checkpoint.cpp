@@ -27,10 +27,17 @@ bool counts(const Path& file) {
 
 std::string names_and_sizes(const Path& folder) {
   std::vector<std::string> lines;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
-    if (entry.is_regular_file() && counts(entry.path()))
-      lines.push_back(
-          str_cat(entry.path().lexically_relative(folder).string(), " ", entry.file_size(), "\n"));
+  const auto look = [&](const Path& inside) {
+    for (const auto& entry : std::filesystem::directory_iterator(inside))
+      if (entry.is_regular_file() && counts(entry.path()))
+        lines.push_back(str_cat(entry.path().lexically_relative(folder).string(), " ",
+                                entry.file_size(), "\n"));
+  };
+  look(folder);
+  // Megatron's folders of ranks, and no others: runs may save below what they began from.
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.is_directory() && entry.path().filename().string().starts_with("mp_rank_"))
+      look(entry.path());
   std::ranges::sort(lines);
   std::string text;
   for (const std::string& line : lines) text += line;

@@ -108,12 +108,12 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
                                      .tp = mesh.expert_sizes().tp,
                                      .tokens = mesh.tp_cp()}};
   using Ahead = ModelPart::Ahead;
+  std::vector<std::unique_ptr<Model>> chunks;
   const auto ahead = [&](const ChunkPlacement& chunk) {
     if (chunk.num_mtp_layers > 0) return Ahead::here;
-    const bool behind = chunk.has_loss && run.model.mtp_num_layers > 0;
+    const bool behind = layout.placement.behind_mtp(mesh.pp_rank(), int(chunks.size()));
     return behind ? Ahead::earlier : Ahead::later;
   };
-  std::vector<std::unique_ptr<Model>> chunks;
   for (const ChunkPlacement& chunk : layout.placement.ranks.at(size_t(mesh.pp_rank())))
     chunks.push_back(run.family(run.model, {.recompute = recompute_policy(run.train),
                                             .ranks = ranks,

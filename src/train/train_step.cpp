@@ -45,8 +45,9 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
     mean_scale_ =
         empty({loss.most_micro_batches}, grad_scale_.dtype(), weights.device(), Purpose::runtime);
   if (loss.ahead > 0)
-    for (Tensor* made : {&ahead_tally_, &ahead_sums_})
-      *made = empty({2 * loss.ahead}, DType::f64, weights.device(), Purpose::runtime);
+    ahead_tally_ = empty({loss.ahead}, DType::f64, weights.device(), Purpose::runtime);
+  if (loss.ahead > 0)
+    ahead_sums_ = empty({2 * loss.ahead}, DType::f64, weights.device(), Purpose::runtime);
   if (tally.layers > 0)
     for (Tensor* made : {&tally_, &tally_sums_})
       *made = empty({tally.layers, tally.width}, DType::f64, weights.device(), Purpose::runtime);
@@ -105,7 +106,7 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
                   .router_tally = tally_,
                   .ahead_tally = ahead_tally_};
   if (tally_.defined()) set_zero(tally_);
-  if (ahead_tally_.defined()) set_zero(ahead_tally_);
+  count_ahead(work, micro_batches);
   work.grad_scale = grad_scale_;
   work.mean_scale = mean_scale_;
   Tensor loss_sum = scalars_.slot(Slot::loss_sum);
@@ -157,17 +158,33 @@ std::vector<double> TrainStep::router_tally() {
   return to_values(tally_sums_);
 }
 
+void TrainStep::count_ahead(const StageWork& work, int64_t micro_batches) {
+  if (!ahead_tally_.defined()) return;
+  set_zero(ahead_tally_);
+  counted_ahead_.assign(size_t(loss_.ahead), 0);
+  if (!parts_.mesh.last_stage()) return;
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    const std::vector<int64_t> counted = work.batch(int(i)).counted;
+    for (size_t k = 0; k < counted_ahead_.size(); ++k) counted_ahead_[k] += counted.at(k + 1);
+  }
+}
+
 std::vector<double> TrainStep::losses_ahead() {
   if (!ahead_tally_.defined()) return {};
-  copy(ahead_tally_, ahead_sums_);
+  Tensor sums = ahead_sums_.rows(0, loss_.ahead);
+  copy(ahead_tally_, sums);
+  for (int64_t k = 0; k < loss_.ahead; ++k) {
+    Tensor count = ahead_sums_.rows(loss_.ahead + k, 1);
+    kernels::fill(count, double(counted_ahead_[size_t(k)]));
+  }
   // Every tensor-parallel rank has added the same.
   if (!counts_loss()) set_zero(ahead_sums_);
   if (parts_.mesh.world() != nullptr)
     parts_.mesh.world()->all_reduce(ahead_sums_, ahead_sums_.runtime().stream(StreamName::compute));
   const std::vector<double> values = to_values(ahead_sums_);
   std::vector<double> means;
-  for (size_t k = 0; k + 1 < values.size(); k += 2)
-    means.push_back(values[k] / std::max(values[k + 1], 1.0));
+  for (size_t k = 0; k < counted_ahead_.size(); ++k)
+    means.push_back(values[k] / std::max(values[counted_ahead_.size() + k], 1.0));
   return means;
 }
 
@@ -180,7 +197,7 @@ void TrainStep::warm_up(const StageWork& work) {
   const Communicator* link = links.forward_in != nullptr ? links.forward_in : links.forward_out;
   if (link == nullptr || !link->asynchronous()) return;
   StageWork rehearsal = work;
-  rehearsal.context = {.seed = seed_, .step = 0, .rehearsal = true};
+  rehearsal.context = {.seed = seed_, .step = 0, .ahead_tally = ahead_tally_, .rehearsal = true};
   rehearsal.grad_scale = grad_scale_;
   if (mean_scale_.defined()) kernels::fill(mean_scale_, 0.0);
   rehearsal.loss_sum = scalars_.slot(Slot::loss_sum);  // a step sets it to zero when it begins

@@ -120,6 +120,7 @@ class TrainStep {
   void warm_up(const StageWork& work);
   void reduce_gradients();
   void end_step();
+  void count_ahead(const StageWork& work, int64_t micro_batches);
   const CheckedSchedule& schedule(const char* kind, int64_t micro_batches);
   bool counts_loss() const { return parts_.mesh.last_stage() && parts_.mesh.tp_rank() == 0; }
 
@@ -132,7 +133,10 @@ class TrainStep {
   Tensor mean_scale_;  // [most micro-batches], where the model has such losses
   TallyOptions tally_options_;
   Tensor tally_, tally_sums_;  // f64 [layers, width]: this rank's, and a place to add ranks' up
-  Tensor ahead_tally_, ahead_sums_;  // f64 [2 ahead]: sums and counts of losses, likewise
+  // Of tokens ahead, f64: this rank's sums of losses [ahead], and how many there are; all ranks'
+  // sums and counts [2 ahead].
+  Tensor ahead_tally_, ahead_sums_;
+  std::vector<int64_t> counted_ahead_;
   bool warm_ = false;
   std::map<std::pair<std::string, int64_t>, CheckedSchedule> schedules_;
   // Of what this rank owns: gradients that are partial sums among `ranks`.

@@ -36,8 +36,8 @@ struct ForwardContext {
   bool training = true;  // false: no dropout
   // f64 [layers, RouterTally::width]: what routers count; undefined: nothing is counted.
   Tensor router_tally = {};
-  // f64 [2 K]: sum and count of the losses of each token that is predicted ahead; undefined: they
-  // are not wanted.
+  // f64 [K]: to which the sum of the losses of each token ahead is added; undefined: they are not
+  // wanted.
   Tensor ahead_tally = {};
   // Blank inputs, before the first step, so that kernels are loaded: tokens go to all experts in
   // turn, since a router sends equal tokens to the same few.

@@ -87,7 +87,7 @@ struct TransformerConfig {
   // Latent attention.
   LatentConfig latent;
 
-  // Multi-token prediction (models/gpt/next_tokens.h).
+  // Multi-token prediction (models/gpt/token_ahead.h).
   int64_t mtp_num_layers = 0;
   double mtp_loss_scaling_factor = 0.1;
 

@@ -215,11 +215,8 @@ Tensor GptModel::with_losses_ahead(const Tensor& loss, std::span<const Tensor> a
                      {scale});
     }
     losses.push_back(head_loss(ahead[k - 1], batch, scale, int64_t(k)));
-    if (!context.ahead_tally.defined()) continue;
-    kernels::sum(losses.back(), {context.ahead_tally.rows(2 * int64_t(k) - 2, 1), 1.f});
-    Tensor count = empty({1}, DType::f64, loss.device());
-    kernels::fill(count, counted);
-    kernels::sum(count, {context.ahead_tally.rows(2 * int64_t(k) - 1, 1), 1.f});
+    if (context.ahead_tally.defined())
+      kernels::sum(losses.back(), {context.ahead_tally.rows(int64_t(k) - 1, 1), 1.f});
   }
   return with_side_losses(loss, losses);
 }

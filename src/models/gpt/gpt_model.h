@@ -25,6 +25,7 @@ class GptModel : public Model, private Generator {
   void prepare(Device device, DType dtype, int64_t length, int64_t micro_batch) override;
   const ModelPart& part() const override { return options_.part; }
   std::vector<std::string> part_names() const override { return decoder_.part_names(); }
+  int64_t tokens_ahead() const override { return int64_t(ahead_.size()); }
   // "hidden": [s/tp or s, b, h], and behind the layers of multi-token prediction "ahead.1" .. too.
   MessageSpec input(const MicroBatchShape& shape) const override;
   MessageSpec output(const MicroBatchShape& shape) const override;

@@ -193,15 +193,14 @@ int count(const std::string& tokens, char token) {
   return static_cast<int>(std::count(tokens.begin(), tokens.end(), token));
 }
 
-// The rules on what the stages of a layout hold, seen as one row of tokens: E t..t m..m L.
-// The stage with m has a copy of the embedding. A rank has one copy, so it has no other stage that
-// holds one: not the first, and not L with a tied head, unless L is the very stage.
+// The stage with m has a copy of the embedding. A rank has one copy, so it holds no other stage
+// that may need one: not the first, and not L.
 void check_mtp_stage(const PlacementConfig& config, const std::vector<std::string>& stages,
                      Problems& problems) {
   const auto found = std::ranges::find_if(stages, [](auto& s) { return count(s, 'm') > 0; });
   const auto stage = int(found - stages.begin());
   const int last = int(stages.size()) - 1, rank = stage % config.stages;
-  if (stage == last) return;
+  if (stage == 0 || stage == last) return;
   const auto refuse = [&](const std::string& rule) {
     report(problems, kLayout, str_cat(kLayout, " \"", config.layout, "\" ", rule),
            "put m into the stage with L");
@@ -213,6 +212,7 @@ void check_mtp_stage(const PlacementConfig& config, const std::vector<std::strin
     refuse("has m in a stage without L, but learned positions can be shared by two stages only");
 }
 
+// The rules on what the stages of a layout hold, seen as one row of tokens: E t..t m..m L.
 void check_layout(const PlacementConfig& config, const std::vector<std::string>& stages,
                   Problems& problems) {
   const std::string row = std::accumulate(stages.begin(), stages.end(), std::string());
@@ -290,6 +290,13 @@ std::optional<int> Placement::mtp_stage() const {
     for (const ChunkPlacement& chunk : ranks[rank])
       if (chunk.num_mtp_layers > 0) return int(rank);
   return std::nullopt;
+}
+
+bool Placement::behind_mtp(int rank, int chunk) const {
+  const int piece = chunk * stages + rank;
+  for (int before = 0; before < piece; ++before)
+    if (at(before % stages, before / stages).num_mtp_layers > 0) return true;
+  return false;
 }
 
 std::vector<int> Placement::embedding_stages(bool tied) const {

@@ -53,6 +53,8 @@ struct Placement {
   const ChunkPlacement& at(int rank, int chunk) const { return ranks[rank][chunk]; }
   // The rank with the layers of multi-token prediction.
   std::optional<int> mtp_stage() const;
+  // Whether a token has been through these layers before it comes to this chunk.
+  bool behind_mtp(int rank, int chunk) const;
   // Those that have the word embedding, ascending. `tied`: the head uses it.
   std::vector<int> embedding_stages(bool tied) const;
 };

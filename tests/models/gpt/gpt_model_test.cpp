@@ -123,17 +123,15 @@ TEST(GptModel, LossesAheadEnterTheGradientsAndNotTheLoss) {
     Batch batch{.counted = {11, 6, 3}};  // some labels do not count
     for (const char* name : {"tokens", "tokens.1", "tokens.2", "labels", "labels.1", "labels.2"})
       batch.tensors.add(name, rand_ints({6, 2}, 10, Seed{uint64_t(name[0] + name[6] + name[7])}));
-    Tensor tally = zeros({4}, DType::f64, test_device());
+    Tensor tally = zeros({2}, DType::f64, test_device());
     const ForwardContext context{.ahead_tally = tally};
     const auto objective = [&](std::vector<double>* main) {
       GradMode off(test_runtime(), false);
       set_zero(tally);
       const ModelOutput output = model.forward({}, batch, {}, context);
       const std::vector<double> sums = to_values(tally);
-      EXPECT_EQ(sums[1], 6);
-      EXPECT_EQ(sums[3], 3);
       if (main != nullptr) *main = to_values(output.loss_sum);
-      return to_values(output.loss_sum)[0] + 0.3 * 11 * (sums[0] / 6 + sums[2] / 3);
+      return to_values(output.loss_sum)[0] + 0.3 * 11 * (sums[0] / 6 + sums[1] / 3);
     };
     std::vector<double> main;
     const double all = objective(&main);
