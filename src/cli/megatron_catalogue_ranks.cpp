@@ -25,12 +25,15 @@ std::span<const CatalogueGroup> rank_catalogue() {
            "tp-comm-overlap-rs-dgrad distribute-saved-activations "
            "no-use-layer-wise-param-layout no-async-tensor-model-parallel-allreduce "
            "no-contiguous-buffers-in-local-ddp no-scatter-gather-tensors-in-pipeline "
-           "use-ring-exchange-p2p lazy-mpu-init",
+           "use-ring-exchange-p2p lazy-mpu-init "
+           "fsdp-db-use-persist-buf-on-alloc-fail "
+           "megatron-fsdp-enable-fine-grained-param-gather "
+           "megatron-fsdp-max-pool-double-buffer fsdp-double-buffer fsdp-manual-registration",
        .values = "wgrad-deferral-limit pipeline-model-parallel-comm-backend distributed-backend "
                  "distributed-timeout-seconds-after-init "
                  "nccl-communicator-config-path sharp-enabled-group ddp-num-buckets "
                  "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank "
-                 "symmetric-ar-type",
+                 "symmetric-ar-type megatron-fsdp-version",
        .lists = "cp-comm-type high-priority-stream-groups"},
       {.kind = kRefused,
        .reason = "this kind of parallelism is not in this build yet",
@@ -41,7 +44,6 @@ std::span<const CatalogueGroup> rank_catalogue() {
                    "gtp-remat-reduce-scatter-with-fp32-accumulation",
        .values = "max-seqlen-per-dp-cp-rank tensor-parallel-num-weight-shards=1 "
                  "expert-tensor-parallel-num-weight-shards=1 "
-                 "num-distributed-optimizer-instances=1 "
                  "transformer-pipeline-model-parallel-size=1 "
                  "check-weight-hash-across-dp-replicas-interval",
        .lists = "hierarchical-context-parallel-sizes gtp-remat-opt-in-modules"},
@@ -62,19 +64,28 @@ std::span<const CatalogueGroup> rank_catalogue() {
            "overlap-dispatch-backward-with-experts-wgrad "
            "ep-overlap-early-attn-memory-release"},
       {.kind = kRefused,
-       .reason = "fully sharded data parallelism is not in this build yet",
-       .hint = "use --use-distributed-optimizer, which shards gradients, masters and moments",
-       .switches = "enable-full-sharding-in-hsdp fsdp-db-use-persist-buf-on-alloc-fail "
-                   "megatron-fsdp-enable-fine-grained-param-gather "
-                   "megatron-fsdp-max-pool-double-buffer no-strict-fsdp-dtensor-load "
-                   "disable-strict-fsdp-dtensor-load use-megatron-fsdp fsdp-double-buffer "
-                   "fsdp-manual-registration "
-                   "init-model-with-meta-device use-torch-fsdp2 "
-                   "torch-fsdp2-no-reshard-after-forward keep-fp8-transpose-cache",
-       .values = "megatron-fsdp-version data-parallel-sharding-strategy=no_shard "
-                 "outer-dp-sharding-strategy=no_shard suggested-communication-unit-size "
-                 "megatron-fsdp-main-params-dtype megatron-fsdp-main-grads-dtype "
-                 "megatron-fsdp-grad-comm-dtype"},
+       .reason = "checkpoints have no fsdp_dtensor format in this build",
+       .hint = "leave it out; checkpoints of FSDP runs are the same as any other's",
+       .switches = "no-strict-fsdp-dtensor-load disable-strict-fsdp-dtensor-load"},
+      {.kind = kRefused,
+       .reason = "weights are sharded within a group of HSDP alone; the optimizer state may be cut "
+                 "over the groups, too",
+       .hint = "use --outer-dp-sharding-strategy optim",
+       .switches = "enable-full-sharding-in-hsdp"},
+      {.kind = kRefused,
+       .reason =
+           "sharded weights have fp32 masters, and their gradients are summed and kept in the "
+           "type of main gradients",
+       .hint = "leave it out; --main-grads-dtype or --grad-reduce-in-bf16 choose that type",
+       .values = "megatron-fsdp-main-params-dtype=fp32 megatron-fsdp-main-grads-dtype=auto "
+                 "megatron-fsdp-grad-comm-dtype=auto"},
+      {.kind = kRefused,
+       .reason = "there is no FP8 in this build yet",
+       .hint = "leave it out",
+       .switches = "keep-fp8-transpose-cache"},
+      {.kind = kImplied,
+       .reason = "a rank makes only the parts of the weights that it keeps, always",
+       .switches = "init-model-with-meta-device"},
       {.kind = kRefused,
        .reason = "results are not computed twice to compare them in this build",
        .hint = "leave it out; a loss or norm that is not finite is always told",

@@ -48,8 +48,18 @@ void note_idle_ranks(const OptionSet& options, const ParallelConfig& ranks, Pars
   idle("account-for-loss-in-pipeline-split", one_stage, pipeline);
   idle("microbatch-group-size-per-virtual-pipeline-stage", one_stage || one_chunk,
        "a pipeline rank has one chunk of layers");
-  idle("ddp-bucket-size", !ranks.overlap_grad_reduce,
-       "without --overlap-grad-reduce gradients are one bucket");
+  const bool units = ranks.shards_by_unit();
+  idle("ddp-bucket-size", !ranks.overlap_grad_reduce || units,
+       units ? "with sharded gradients a layer is a bucket"
+             : "without --overlap-grad-reduce gradients are one bucket");
+  idle("data-parallel-sharding-strategy", !ranks.use_megatron_fsdp,
+       "it is --use-megatron-fsdp's, which is not there");
+  idle("outer-dp-sharding-strategy", ranks.num_distributed_optimizer_instances == 1,
+       "there is one group of data-parallel ranks");
+  const bool gathers = ranks.sharding() == Sharding::optim_grads_params;
+  for (const char* name :
+       {"suggested-communication-unit-size", "torch-fsdp2-no-reshard-after-forward"})
+    idle(name, !gathers, "weights are not sharded");
   idle("tp-comm-overlap", ranks.tensor_model_parallel_size == 1, "there is no exchange at TP 1");
 }
 

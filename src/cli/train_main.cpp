@@ -127,17 +127,21 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
 
 namespace {
 
-// What all ranks hold at the least: weights and gradients of every copy of the model, and the
-// optimizer's states, once if they are sharded.
+// What all ranks hold at the least: weights, gradients and the optimizer's states of every copy of
+// the model, what is sharded once.
 int64_t least_bytes(const PretrainOptions& options, int world) {
   const auto parameters = double(num_parameters(options.family(), options.model));
   const auto copies = double(std::max<int64_t>(1, world / model_ranks(options.parallel)));
   const auto weight = double(size_of(model_dtype(options.train.precision())));
-  const double sharded = options.parallel.use_distributed_optimizer ? 1 : copies;
+  const auto times = [&](Sharding shards_it) {
+    return options.parallel.sharding() >= shards_it ? 1 : copies;
+  };
   const UpdateRule& rule =
       entry_of(options.catalogue.optimizers, options.optim.optimizer, "--optimizer");
   const auto states = double(rule.states(options.optim, DType::f32).size());
-  return int64_t(std::min(parameters * (copies * 2 * weight + sharded * states * 4), 9e18));
+  const double bytes = times(Sharding::optim_grads_params) * weight +
+                       times(Sharding::optim_grads) * weight + times(Sharding::optim) * states * 4;
+  return int64_t(std::min(parameters * bytes, 9e18));
 }
 
 }  // namespace

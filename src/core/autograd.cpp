@@ -171,12 +171,10 @@ void GradOut::later(int i, std::function<void(const Sink&)> work) {
   }
   run_.put_off_.push_back(i);
   run_.options().defer->push_back([leaf = input.node, work = std::move(work)] {
-    leaf->leaf_acquire();
     {
       GradMode off(leaf->runtime(), false);
       work(leaf->leaf_sink());
     }
-    leaf->leaf_release();
     leaf->leaf_done();
   });
 }

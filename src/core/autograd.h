@@ -41,7 +41,7 @@ class GradOut {
   // The gradient is this tensor itself: nothing is copied.
   void pass(int i, const Tensor& gradient);
   // Work that only produces a weight's gradient: runs now, or when the schedule says
-  // (BackwardOptions).
+  // (BackwardOptions). It does not read the weight, which may be gone by then.
   void later(int i, std::function<void(const Sink&)> work);
   // The gradient of input i is in its sink since the forward (sink_in_forward).
   void formed(int i);

@@ -90,8 +90,10 @@ Block Allocator::from_cache(int64_t bytes, Purpose purpose, uint8_t stream) {
   return block;
 }
 
+int64_t Allocator::charged(int64_t bytes) { return std::max(kGranule, round_up(bytes, kGranule)); }
+
 Block Allocator::allocate(int64_t bytes, Purpose purpose, uint8_t stream) {
-  bytes = std::max(kGranule, round_up(bytes, kGranule));
+  bytes = charged(bytes);
   Block block;
   if (!planned()) {
     block = from_cache(bytes, purpose, stream);

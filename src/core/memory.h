@@ -92,6 +92,8 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
+  // What a request is charged: whole granules, at least one.
+  static int64_t charged(int64_t bytes);
   Block allocate(int64_t bytes, Purpose purpose, uint8_t stream);
   void release(const Block& block);
 

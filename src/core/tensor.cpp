@@ -10,6 +10,13 @@ Storage::Storage(Runtime& runtime, int64_t bytes, Purpose purpose, StreamName st
     : runtime_(runtime),
       block_(runtime.allocator().allocate(bytes, purpose, static_cast<uint8_t>(stream))) {}
 
+std::shared_ptr<Storage> Storage::absent(Runtime& runtime, int64_t bytes, Purpose purpose) {
+  return std::shared_ptr<Storage>(
+      new Storage(runtime, {.bytes = Allocator::charged(bytes),
+                            .purpose = purpose,
+                            .stream = static_cast<uint8_t>(StreamName::compute)}));
+}
+
 Storage::~Storage() {
   if (resident_) runtime_.allocator().release(block_);
 }
@@ -35,7 +42,7 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset_bytes, const Sha
 void* Tensor::raw() const {
   PHX_ASSERT(defined(), "an undefined tensor is read");
   PHX_ASSERT(device().kind() != DeviceKind::meta, "a meta tensor has no data");
-  PHX_ASSERT(storage_->resident(), "a tensor is used while its bytes are in host memory");
+  PHX_ASSERT(storage_->resident(), "a tensor is used while its memory is given back");
   return static_cast<char*>(storage_->data()) + offset_;
 }
 

@@ -19,6 +19,8 @@ class Node;
 class Storage {
  public:
   Storage(Runtime& runtime, int64_t bytes, Purpose purpose, StreamName stream);
+  // Without memory, until take_again() is called.
+  static std::shared_ptr<Storage> absent(Runtime& runtime, int64_t bytes, Purpose purpose);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -29,12 +31,16 @@ class Storage {
   Runtime& runtime() const { return runtime_; }
 
   // Its memory is given back, and later there is new memory for the same tensors, to be filled by
-  // whoever kept the bytes (core/layer_offload.h). In between nobody may read or write them.
+  // whoever kept the bytes (core/layer_offload.h, parallel/data/sharded_weights.h). In between
+  // nobody may read or write them.
   void give_back();
   void take_again();
   bool resident() const { return resident_; }
 
  private:
+  Storage(Runtime& runtime, const Block& block)
+      : runtime_(runtime), block_(block), resident_(false) {}
+
   Runtime& runtime_;
   Block block_;
   bool resident_ = true;

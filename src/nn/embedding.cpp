@@ -20,7 +20,7 @@ Embedding::Embedding(int64_t rows, int64_t width, Init init, const ParameterAxes
 }
 
 Tensor Embedding::forward(const Tensor& ids, double scale) {  // [s, b] -> [s, b, width]
-  return embedding(weight_.acquire(), ids, {.scale = scale});
+  return embedding(weight_.acquire(BackwardReads::nothing), ids, {.scale = scale});
 }
 
 }  // namespace phx

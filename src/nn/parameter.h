@@ -3,11 +3,11 @@
 // Checkpoints, resharding, conversion, the optimizer and the planner all read this one description.
 //
 // A weight is reached only through acquire(), its gradient only through the graph (Sink) and
-// gradient(): plain data parallelism, ZeRO and FSDP differ behind that door alone.
+// gradient(): plain data parallelism, ZeRO and FSDP differ behind that door alone
+// (nn/weight_door.h).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +15,7 @@
 #include "phalanx/core/autograd.h"
 #include "phalanx/core/tensor.h"
 #include "phalanx/nn/axes.h"
+#include "phalanx/nn/weight_door.h"
 
 namespace phx {
 
@@ -54,7 +55,7 @@ ParameterSpec whole(const Shape& shape, Init init, int64_t local_rows = 0);
 
 class Parameter;
 
-// Holds a gathered weight while a forward uses it.
+// Holds a weight while a forward uses it.
 class Held {
  public:
   Held(Parameter& parameter, Tensor tensor) : parameter_(&parameter), tensor_(std::move(tensor)) {}
@@ -86,8 +87,9 @@ class Parameter {
   const ParameterAxes& axes() const { return spec_.axes; }
 
   // The weight for an op, attached to the graph. Released when the Held goes out of scope; backward
-  // functions get it acquired by the graph walk.
-  Held acquire();
+  // functions get it acquired by the graph walk, unless `backward` says that they only write its
+  // gradient.
+  Held acquire(BackwardReads backward = BackwardReads::weight);
 
   const Tensor& value() const { return value_; }  // local, in the model's dtype
   const Tensor& gradient() const {
@@ -98,16 +100,14 @@ class Parameter {
   void begin_step() { touched_ = false; }
   // After the last backward of a step: a parameter that nothing used has gradient zero.
   void finish_step();
-  // Called each time a use of this parameter has been back-propagated. Buckets hang on it.
-  void on_use_done(std::function<void(Parameter&)> f) { use_done_ = std::move(f); }
-
-  // Called when the weight is about to be used: it may still be on its way from other ranks.
-  void before_use(std::function<void()> f) { before_use_ = std::move(f); }
+  // Who is told of every use; null: nobody. `index` is this parameter's in its store.
+  void set_door(WeightDoor* door, size_t index) { door_ = door, index_ = index; }
 
   void set_name(std::string name) { name_ = std::move(name); }
   void attach(Tensor value, Tensor gradient);  // the store's memory
-  // Global elements by Philox, keyed by name and global index: the same weights under every layout.
-  void initialize(uint64_t seed);
+  // `memory` [count]: what this rank holds from local element `first` on, row by row. Global
+  // elements by Philox, keyed by name and global index: the same weights under every layout.
+  void initialize(uint64_t seed, Tensor memory, int64_t first) const;
 
  private:
   friend class Held;
@@ -115,9 +115,9 @@ class Parameter {
   ParameterSpec spec_;
   std::string name_;
   Tensor value_, gradient_;
-  std::shared_ptr<Node> leaf_;
-  std::function<void(Parameter&)> use_done_;
-  std::function<void()> before_use_;
+  std::shared_ptr<Node> leaf_, gradient_leaf_;  // the latter of uses that read no weight later
+  WeightDoor* door_ = nullptr;
+  size_t index_ = 0;
   bool touched_ = false;
   bool decays_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "phalanx/base/math.h"
 #include "phalanx/base/options.h"
@@ -14,16 +15,35 @@ namespace {
 // want alignment, and 256 bytes of bf16 is the allocator's own granule.
 constexpr int64_t kAlignment = 128;
 
-Tensor view(const Tensor& flat, const FlatRange& range, const Shape& shape) {
-  return flat.rows(range.offset, range.count).reshape(shape);
+// An embedding that several stages have stands apart, in a bucket of its own, so that all of them
+// cut it alike. Then unit by unit, of each the dense grid before the experts'. Without units there
+// is one, of both grids. In it matrices, which decay, come before vectors; of each kind experts
+// behind the others, and class by class.
+auto place(const Parameter& p, size_t unit, const StoreOptions& options) {
+  return std::tuple(!p.axes().on_several_stages(), unit, options.unit ? p.axes().grid : Grid::dense,
+                    !p.decays(), p.axes().grid,
+                    options.reduction_class ? options.reduction_class(p) : 0);
 }
 
-// An embedding that several stages have stands apart, in a bucket of its own, so that all of them
-// cut it alike. Then matrices, which decay; of each kind experts behind the others, and class by
-// class.
-auto place(const Parameter& p, const StoreOptions& options) {
-  return std::tuple(!p.axes().on_several_stages(), !p.decays(), p.axes().grid,
-                    options.reduction_class ? options.reduction_class(p) : 0);
+// The part of a flat buffer of `kept` ranges, end to end, that holds `range`.
+Tensor kept_part(const Tensor& flat, std::span<const FlatRange> kept, const FlatRange& range) {
+  int64_t at = 0;
+  for (const FlatRange& have : kept) {
+    if (range.offset >= have.offset && range.end() <= have.end())
+      return flat.rows(at + range.offset - have.offset, range.count);
+    at += have.count;
+  }
+  throw_error(str_cat("elements ", range.offset, " to ", range.end(),
+                      " of a parameter store are kept by other ranks"));
+}
+
+FlatRange part_of(const FlatRange& range, int64_t parts, int64_t part) {
+  return {range.offset + range.count / parts * part, range.count / parts};
+}
+
+// A bucket's tensor without memory.
+Tensor absent(int64_t count, DType dtype, Device device, Purpose purpose) {
+  return {Storage::absent(device.runtime(), count * size_of(dtype), purpose), 0, {count}, dtype};
 }
 
 }  // namespace
@@ -41,46 +61,96 @@ std::vector<FlatRange> intersection(std::span<const FlatRange> a, std::span<cons
 
 ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device,
                                const StoreOptions& options) {
+  struct Found {
+    Parameter* parameter;
+    size_t unit;
+  };
+  std::vector<Found> found;
+  std::vector<std::string> units;  // in the order of the model
   for (Module* chunk : chunks) {
     chunk->name_parameters();
     const auto take = [&](const std::string& name, Parameter& p) {
       if (options.also_decays && options.also_decays(name)) p.set_decays();
-      parameters_.push_back(&p);
+      const std::string unit = options.unit ? options.unit(name) : "";
+      const auto known = std::ranges::find(units, unit);
+      found.push_back({&p, size_t(known - units.begin())});
+      if (known == units.end()) units.push_back(unit);
     };
     if (options.buffers)
       chunk->for_each_buffer(take);
     else
       chunk->for_each_parameter(take);
   }
-  std::stable_sort(parameters_.begin(), parameters_.end(), [&](Parameter* a, Parameter* b) {
-    return place(*a, options) < place(*b, options);
+  std::ranges::stable_sort(found, [&](const Found& a, const Found& b) {
+    return place(*a.parameter, a.unit, options) < place(*b.parameter, b.unit, options);
   });
+  for (const Found& one : found) {
+    parameters_.push_back(one.parameter);
+    units_.push_back(one.unit);
+  }
   lay_out(options);
-
   if (options.buffers && size_ == 0) return;  // most models have none, and take no byte for them
-  weights_ = empty({size_}, options.dtype, device, Purpose::weights);
-  set_zero(weights_);
-  const bool gradients = options.gradients && !options.buffers;
-  if (gradients) {
-    gradients_ = empty({size_}, options.gradients_in.value_or(acc_dtype(options.dtype)), device,
-                       Purpose::gradients);
-    set_zero(gradients_);
+  take_memory(device, options);
+  if (!options.initialize) return;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const FlatRange own = range_of(i);
+    for (const FlatRange& kept : intersection({&own, 1}, kept_weights_))
+      parameters_[i]->initialize(options.seed, weights(kept), kept.offset - own.offset);
+  }
+}
+
+void ParameterStore::take_memory(Device device, const StoreOptions& options) {
+  const bool with_gradients = options.gradients && !options.buffers;
+  const bool cut_weights = options.shard_weights, cut_gradients = options.shard_gradients;
+  const FlatRange whole = all();
+  std::vector<FlatRange> pieces;
+  for (const Bucket& bucket : buckets_) pieces.push_back(bucket.piece);
+  const auto make = [&](bool cut, DType dtype, Purpose purpose, std::vector<FlatRange>& kept) {
+    kept = cut ? pieces : std::vector{whole};
+    int64_t count = 0;
+    for (const FlatRange& range : kept) count += range.count;
+    Tensor flat = empty({count}, dtype, device, purpose);
+    set_zero(flat);
+    return flat;
+  };
+  const DType main = options.gradients_in.value_or(acc_dtype(options.dtype));
+  weights_ = make(cut_weights, options.dtype, Purpose::weights, kept_weights_);
+  if (with_gradients) gradients_ = make(cut_gradients, main, Purpose::gradients, kept_gradients_);
+  bucket_weights_.resize(buckets_.size());
+  bucket_gradients_.resize(buckets_.size());
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (!buckets_[i].is_cut()) continue;
+    const int64_t count = buckets_[i].range.count;
+    if (cut_weights) bucket_weights_[i] = absent(count, options.dtype, device, Purpose::weights);
+    if (cut_gradients && with_gradients)
+      bucket_gradients_[i] = absent(count, main, device, Purpose::gradients);
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Shape& shape = parameters_[i]->local_shape();
-    parameters_[i]->attach(view(weights_, range_of(i), shape),
-                           gradients ? view(gradients_, range_of(i), shape) : Tensor());
-    if (options.initialize) parameters_[i]->initialize(options.seed);
+    const FlatRange own = range_of(i);
+    const int64_t bucket_begin = buckets_[bucket_of_[i]].range.offset;
+    const auto in_bucket = [&](const Tensor& bucket) {
+      return bucket.rows(own.offset - bucket_begin, own.count).reshape(shape);
+    };
+    const Tensor& cut_weight = bucket_weights_[bucket_of_[i]];
+    const Tensor& cut_gradient = bucket_gradients_[bucket_of_[i]];
+    Tensor value = cut_weight.defined() ? in_bucket(cut_weight) : weights(own).reshape(shape);
+    Tensor gradient;
+    if (with_gradients)
+      gradient = cut_gradient.defined() ? in_bucket(cut_gradient) : gradients(own).reshape(shape);
+    parameters_[i]->attach(std::move(value), std::move(gradient));
   }
 }
 
 void ParameterStore::lay_out(const StoreOptions& options) {
   const auto close_bucket = [&] {
     if (buckets_.empty()) return;
-    FlatRange& range = buckets_.back().range;
-    const int64_t parts =
-        buckets_.back().grid == Grid::dense ? options.bucket_parts : options.expert_bucket_parts;
-    range.count = round_up(size_ - range.offset, kAlignment * parts);
+    Bucket& bucket = buckets_.back();
+    FlatRange& range = bucket.range;
+    const BucketCut& cut = bucket.grid == Grid::dense ? options.cut : options.expert_cut;
+    range.count = round_up(size_ - range.offset, kAlignment * cut.ranks * cut.owners);
+    bucket.piece = part_of(range, cut.ranks, cut.rank);
+    bucket.owned = part_of(bucket.piece, cut.owners, cut.owner);
     runs_.back().count += range.end() - size_;
     size_ = range.end();
   };
@@ -93,12 +163,17 @@ void ParameterStore::lay_out(const StoreOptions& options) {
     // for the first layer's norm, or is waited for by it.
     const bool other_kind =
         options.bucket_elements > 0 && i > 0 && parameters_[i - 1]->decays() != parameter->decays();
+    const bool other_unit = i > 0 && units_[i - 1] != units_[i];
     const Grid grid = parameter->axes().grid;
-    if (i == 0 || full || other_kind || is_tied(parameters_[i - 1]) || is_tied(parameter) ||
-        grid != buckets_.back().grid) {
+    if (i == 0 || full || other_kind || other_unit || is_tied(parameters_[i - 1]) ||
+        is_tied(parameter) || grid != buckets_.back().grid) {
       close_bucket();
-      buckets_.push_back(
-          {.range = {size_, 0}, .grid = grid, .parameters = {}, .vectors = !parameter->decays()});
+      buckets_.push_back({.range = {size_, 0},
+                          .piece = {},
+                          .owned = {},
+                          .grid = grid,
+                          .parameters = {},
+                          .vectors = !parameter->decays()});
     }
     const bool decays = parameter->decays();
     const bool decoupled = options.decoupled && options.decoupled(parameter->name());
@@ -107,11 +182,20 @@ void ParameterStore::lay_out(const StoreOptions& options) {
     const int64_t size = round_up(parameter->local_shape().numel(), kAlignment);
     runs_.back().count += size;
     buckets_.back().parameters.push_back(i);
+    bucket_of_.push_back(buckets_.size() - 1);
     offsets_.push_back(size_);
     size_ += size;
     num_elements_ += parameter->spec().global_shape.numel();
   }
   close_bucket();
+}
+
+Tensor ParameterStore::weights(const FlatRange& range) const {
+  return kept_part(weights_, kept_weights_, range);
+}
+
+Tensor ParameterStore::gradients(const FlatRange& range) const {
+  return kept_part(gradients_, kept_gradients_, range);
 }
 
 std::vector<FlatRange> ParameterStore::ranges(

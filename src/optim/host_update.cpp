@@ -53,7 +53,7 @@ void HostUpdate::masters_from_weights() {
   Runtime& device = store_.weights().runtime();
   for (const Chunk& chunk : chunks_) {
     const Tensor weight = chunk.buffer->weight.rows(0, chunk.piece.of_store.count);
-    host_.to_host(part(store_.weights(), chunk.piece.of_store), weight, StreamName::compute);
+    host_.to_host(store_.weights(chunk.piece.of_store), weight, StreamName::compute);
     device.synchronize();
     Tensor master = part(share_.master, chunk.piece.of_states);
     kernels::cast(weight, master);
@@ -65,9 +65,8 @@ void HostUpdate::fetch(Chunk& chunk) {
   Buffer& buffer = *chunk.buffer;
   const Stream d2h = store_.weights().runtime().stream(StreamName::d2h);
   d2h.wait(buffer.left);  // what the buffer held before is on its way no more
-  host_.to_host(part(store_.gradients(), range), buffer.gradient.rows(0, range.count),
-                StreamName::d2h);
-  host_.to_host(part(store_.weights(), range), buffer.weight.rows(0, range.count), StreamName::d2h);
+  host_.to_host(store_.gradients(range), buffer.gradient.rows(0, range.count), StreamName::d2h);
+  host_.to_host(store_.weights(range), buffer.weight.rows(0, range.count), StreamName::d2h);
   buffer.arrived = d2h.record();
 }
 
@@ -87,7 +86,7 @@ void HostUpdate::update(const Chunk& chunk) {
   rule_.update(share_.call_for(piece, chunk.buffer->gradient.rows(0, count), weight, scalars_,
                                config_, seed_),
                rule_.options);
-  host_.to_device(weight, part(store_.weights(), piece.of_store), StreamName::h2d);
+  host_.to_device(weight, store_.weights(piece.of_store), StreamName::h2d);
 }
 
 void HostUpdate::finish() {

@@ -35,7 +35,7 @@ void Optimizer::masters_from_weights() {
   }
   for (const SharePiece& piece : on_device_->pieces) {
     Tensor master = part(on_device_->master, piece.of_states);
-    kernels::cast(part(store_.weights(), piece.of_store), master);
+    kernels::cast(store_.weights(piece.of_store), master);
   }
 }
 
@@ -46,17 +46,17 @@ void Optimizer::sum_squares(StepScalars& scalars, std::span<const FlatRange> ran
   const Tensor workspace = kernels::sum_workspace(owned_elements_, slot.device());
   float beta = 0.f;
   for (const FlatRange& range : ranges) {
-    kernels::sum_of_squares(part(store_.gradients(), range), workspace, {slot, beta});
+    kernels::sum_of_squares(store_.gradients(range), workspace, {slot, beta});
     beta = 1.f;
   }
 }
 
 void Optimizer::update_on_device(StepScalars& scalars) {
   for (const SharePiece& piece : on_device_->pieces)
-    rule_.update(on_device_->call_for(piece, part(store_.gradients(), piece.of_store),
-                                      part(store_.weights(), piece.of_store), scalars.tensor(),
-                                      config_, seed_),
-                 rule_.options);
+    rule_.update(
+        on_device_->call_for(piece, store_.gradients(piece.of_store),
+                             store_.weights(piece.of_store), scalars.tensor(), config_, seed_),
+        rule_.options);
 }
 
 void Optimizer::update(StepScalars& scalars, bool sticky) {

@@ -23,7 +23,8 @@ Mesh::Mesh(World& world, const MeshOptions& options)
           RankGrid(options.sizes, options.order),
           RankGrid(phx::expert_sizes(options.sizes, options.ep,
                                      options.expert_tp > 0 ? options.expert_tp : options.sizes.tp),
-                   options.order)},
+                   options.order),
+          options.shard_copies},
       rank_(world.rank()) {
   PHX_CHECK(world.size() == size(), "the mesh has ", size(), " ranks, but there are ",
             world.size());
@@ -33,11 +34,13 @@ Mesh::Mesh(World& world, const MeshOptions& options)
   world_ = make(world, std::move(everybody), "world");
   tp_ = make(world, grid.group_of(rank_, "tp"), "tp");
   dp_cp_ = make(world, data_ranks(Grid::dense), "dp-cp");
+  if (options.shard_copies > 1) make_shard_groups(world, Grid::dense);
   if (options.key_sharers > 1)
     key_sharers_ =
         make(world, part_with(rank_, grid.group_of(rank_, "tp"), options.key_sharers), "key group");
   if (options.experts) {
     expert_dp_ = make(world, data_ranks(Grid::expert), "expert dp");
+    if (options.shard_copies > 1) make_shard_groups(world, Grid::expert);
     dispatch_ = make(world, grids_.expert.group_of(rank_, "tp-ep"), "expert tp-ep");
     if (dispatch_) dispatch_->connect_pairs();
     tp_cp_ = make(world, grid.group_of(rank_, "tp-cp"), "tp-cp");
@@ -49,6 +52,22 @@ Mesh::Mesh(World& world, const MeshOptions& options)
     embedding_ = make(world, std::move(holders), "embedding");
   }
   if (pipeline.size() > 1) pipeline_.emplace(world, pipeline, options.chunks);
+}
+
+// The ranks of a group with a shard each follow each other, so that they are near.
+void Mesh::make_shard_groups(World& world, Grid grid) {
+  const std::vector<int> ranks = data_ranks(grid);
+  const size_t shards = ranks.size() / size_t(options_.shard_copies);
+  const auto own = size_t(std::ranges::find(ranks, rank_) - ranks.begin());
+  std::vector<int> with_others, with_same;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i / shards == own / shards) with_others.push_back(ranks[i]);
+    if (i % shards == own % shards) with_same.push_back(ranks[i]);
+  }
+  const bool dense = grid == Grid::dense;
+  ShardGroups& groups = hybrid_[size_t(grid)];
+  groups.shards = make(world, std::move(with_others), dense ? "shards" : "expert shards");
+  groups.copies = make(world, std::move(with_same), dense ? "shard copies" : "expert shard copies");
 }
 
 std::unique_ptr<Communicator> Mesh::make(World& world, std::vector<int> ranks, const char* name) {

@@ -2,6 +2,7 @@
 // a global group. A group of one is no group: its pointer is null.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct MeshOptions {
   // The experts' grid; expert_tp 0: the dense layers' tp. Without experts it has no groups.
   bool experts = false;
   int ep = 1, expert_tp = 0;
+  // Groups of data-parallel ranks that each have all shards (hybrid sharding); 1: one group.
+  int shard_copies = 1;
   // Which stages have the word embedding: the first; the last, when it is tied to the head; the one
   // with multi-token prediction. Ascending.
   std::vector<int> embedding_stages = {0};
@@ -55,6 +58,12 @@ class Mesh {
   // Over whom the buckets of a grid are summed and a sharded optimizer is cut: Ownership::data.
   Communicator* data(Grid grid) const { return grid == Grid::dense ? dp_cp() : expert_dp(); }
   int data_size(Grid grid) const { return ownership_of({.grid = grid}).data_ranks; }
+  int data_rank(Grid grid) const { return data(grid) == nullptr ? 0 : data(grid)->rank(); }
+  // Of those, the ranks with a shard each, and the ranks with this rank's shard.
+  Communicator* shards(Grid grid) const {
+    return options_.shard_copies == 1 ? data(grid) : hybrid_[size_t(grid)].shards.get();
+  }
+  Communicator* shard_copies(Grid grid) const { return hybrid_[size_t(grid)].copies.get(); }
   // Ranks that hold the experts of one layer together, and hand each other tokens.
   Communicator* dispatch() const { return dispatch_.get(); }
   // Ranks that share the tokens of a micro-batch.
@@ -72,12 +81,17 @@ class Mesh {
   int index(Axis axis) const;
   std::vector<int> data_ranks(Grid grid) const;
   std::unique_ptr<Communicator> make(World& world, std::vector<int> ranks, const char* name);
+  void make_shard_groups(World& world, Grid grid);
 
   MeshOptions options_;
   Grids grids_{RankGrid({}), RankGrid({})};
   int rank_ = 0;
   std::unique_ptr<Communicator> world_, tp_, dp_cp_, key_sharers_, embedding_;
   std::unique_ptr<Communicator> expert_dp_, dispatch_, tp_cp_;  // with experts only
+  struct ShardGroups {
+    std::unique_ptr<Communicator> shards, copies;
+  };
+  std::array<ShardGroups, 2> hybrid_;  // by grid; none with one copy
   std::optional<PipelineGroups> pipeline_;
 };
 

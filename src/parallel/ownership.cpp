@@ -28,6 +28,8 @@ Ownership ownership_of(const ParameterAxes& axes, const Grids& grids, int rank) 
       ownership.data.add(axis);
       ownership.data_ranks *= grid.sizes().of(name);
       ownership.first_of_data = ownership.first_of_data && first;
+      if (axis == Axis::dp)
+        ownership.first_copy = grid.index(rank, name) < grid.sizes().dp / grids.copies;
     } else {
       if (axes.partial.has(axis)) ownership.summed_after.add(axis);
       ownership.speaks = ownership.speaks && first;

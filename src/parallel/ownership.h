@@ -6,6 +6,8 @@
 // of an element draw the same number.
 #pragma once
 
+#include <cstdint>
+
 #include "phalanx/nn/axes.h"
 #include "phalanx/parallel/rank_grid.h"
 
@@ -13,10 +15,15 @@ namespace phx {
 
 struct Grids {
   RankGrid dense, expert;
+  int copies = 1;  // of what is sharded: ranks along dp are that many groups with a shard each
   const RankGrid& of(Grid grid) const { return grid == Grid::dense ? dense : expert; }
 };
 // The experts' grid of the same world: `ep` ranks share the experts of a layer, `tp` cut each one.
 AxisSizes expert_sizes(const AxisSizes& dense, int ep, int tp);
+
+// What the ranks along `data` below have of a parameter: each the whole; each group of those with a
+// shard each (Grids::copies) the whole, cut over its ranks; each a piece of its own.
+enum class Division : uint8_t { none, in_copies, among_all };
 
 // Axes are named only where they have more than one rank (pp: more than one holder).
 struct Ownership {
@@ -31,12 +38,14 @@ struct Ownership {
   // Of the ranks that hold the same elements and differ outside of `data`, this one counts them in
   // the norm and saves them.
   bool speaks = true;
-  // Of the ranks along `data`, this is the first.
-  bool first_of_data = true;
+  // Of the ranks along `data`, this is the first; it is in the first group with a shard each.
+  bool first_of_data = true, first_copy = true;
 
-  // Whether this rank counts its elements in the norm, and saves them. `divided`: the ranks along
-  // `data` have a piece each, of a sharded optimizer or of what is to be saved.
-  bool counts(bool divided) const { return speaks && (divided || first_of_data); }
+  // Whether this rank counts its elements in the norm, and saves them.
+  bool counts(Division division) const {
+    return speaks && (division == Division::among_all ||
+                      (division == Division::in_copies ? first_copy : first_of_data));
+  }
 };
 
 // This rank holds a part of the parameter.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "phalanx/base/option_traits.h"
+#include "phalanx/parallel/sharding.h"
 
 namespace phx {
 
@@ -41,6 +42,16 @@ struct ParallelConfig {
   bool overlap_param_gather = false;
   bool grad_reduce_in_bf16 = false;
   std::optional<int64_t> ddp_bucket_size;
+  bool use_megatron_fsdp = false;
+  bool use_torch_fsdp2 = false;
+  Sharding data_parallel_sharding_strategy = Sharding::optim_grads_params;
+  OuterSharding outer_dp_sharding_strategy = OuterSharding::no_shard;
+  int64_t num_distributed_optimizer_instances = 1;
+  std::optional<int64_t> suggested_communication_unit_size;
+  bool torch_fsdp2_no_reshard_after_forward = false;
+  // What these flags come to.
+  Sharding sharding() const;
+  bool shards_by_unit() const { return sharding() >= Sharding::optim_grads; }
 
   // Ranks.
   std::optional<int64_t> local_ranks;
@@ -108,6 +119,26 @@ void ParallelConfig::each(Field&& field) {
   field("grad-reduce-in-bf16", grad_reduce_in_bf16, "keep and reduce gradients in bf16");
   field("ddp-bucket-size", ddp_bucket_size, "elements per gradient bucket", Positive{},
         DefaultIs{"40 million, at least a million a rank"});
+
+  field(
+      "use-megatron-fsdp", use_megatron_fsdp,
+      "fully sharded data parallelism (FSDP): ranks divide what --data-parallel-sharding-strategy "
+      "says");
+  field("use-torch-fsdp2", use_torch_fsdp2,
+        "the same as --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params");
+  field("data-parallel-sharding-strategy", data_parallel_sharding_strategy,
+        "what data-parallel ranks divide among themselves with --use-megatron-fsdp: nothing, the "
+        "optimizer state (ZeRO-1), gradients too (ZeRO-2), weights too (ZeRO-3)");
+  field("num-distributed-optimizer-instances", num_distributed_optimizer_instances,
+        "groups of data-parallel ranks that each have all shards (hybrid sharding, HSDP)", ranks);
+  field("outer-dp-sharding-strategy", outer_dp_sharding_strategy,
+        "what these groups divide among each other: nothing, or the optimizer state");
+  field("suggested-communication-unit-size", suggested_communication_unit_size,
+        "elements of sharded weights that are gathered ahead of their use", Positive{},
+        DefaultIs{"the next unit: a layer"});
+  field("torch-fsdp2-no-reshard-after-forward", torch_fsdp2_no_reshard_after_forward,
+        "keep gathered weights until the step uses them no more: gathered once a step, but the "
+        "whole model is in memory");
 
   field("local-ranks", local_ranks,
         "run this many ranks as threads of this process, on CPUs, without a launcher", Positive{},

@@ -20,7 +20,8 @@ struct Remedy {
 };
 
 std::optional<Remedy> distributed_optimizer(const RunConfig& config, int world) {
-  if (config.parallel.use_distributed_optimizer || data_parallel_size(config.parallel, world) == 1)
+  if (config.parallel.sharding() >= Sharding::optim ||
+      data_parallel_size(config.parallel, world) == 1)
     return std::nullopt;
   Remedy remedy{"--use-distributed-optimizer", config, world};
   remedy.config.parallel.use_distributed_optimizer = true;

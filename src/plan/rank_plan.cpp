@@ -7,8 +7,9 @@ namespace phx {
 
 namespace {
 
-// Two equal steps are recorded, the third is replayed. With --overlap-grad-reduce the first one is
-// like no other: how often a parameter is used is learned in it.
+// Two equal steps are recorded, the third is replayed. With --overlap-grad-reduce and sharded
+// gradients the first one is like no other: how often a parameter is used is learned in it, and in
+// which order sharded weights are.
 constexpr int kMostSteps = 5;
 
 int num_groups(const Mesh& mesh) {
@@ -19,6 +20,10 @@ int num_groups(const Mesh& mesh) {
         mesh.expert_dp(), mesh.dispatch(), mesh.tp_cp(), links.forward_in, links.forward_out,
         links.backward_in, links.backward_out})
     if (group != nullptr) ++groups;
+  for (const Grid grid : {Grid::dense, Grid::expert}) {
+    if (mesh.shards(grid) != mesh.data(grid)) ++groups;
+    if (mesh.shard_copies(grid) != nullptr) ++groups;
+  }
   return groups;
 }
 

@@ -40,6 +40,7 @@ class Checker {
     const bool mesh =
         know({"pipeline-model-parallel-size", "context-parallel-size", "local-ranks"});
     if (mesh) check_world();
+    if (mesh && know({"num-distributed-optimizer-instances"})) check_copies(Grid::dense);
     check_tensor_parallel();
     check_sequence_parallel();
     if (mesh && know({"num-experts", "expert-model-parallel-size", "expert-tensor-parallel-size"}))
@@ -170,6 +171,23 @@ class Checker {
           "--use-tp-pp-dp-mapping needs as many data-parallel ranks for experts as for dense "
           "layers",
           "leave it out, or choose EP x ETP = TP x CP");
+    else if (know({"num-distributed-optimizer-instances"}))
+      check_copies(Grid::expert);
+  }
+
+  // Each group of data-parallel ranks has all shards.
+  void check_copies(Grid grid) {
+    const int64_t copies = ranks_.num_distributed_optimizer_instances;
+    const bool dense = grid == Grid::dense;
+    const int64_t stage = world_ / ranks_.pipeline_model_parallel_size;
+    const int64_t data =
+        dense ? data_parallel_size(ranks_, world_)
+              : stage / (ranks_.expert_model_parallel_size * expert_tensor_ranks(ranks_));
+    if (data < 1 || data % copies == 0) return;
+    add("--num-distributed-optimizer-instances",
+        str_cat("--num-distributed-optimizer-instances ", copies, " does not divide the ", data,
+                dense ? " data-parallel ranks" : " ranks that have the same experts"),
+        nearest_divisors(data, copies));
   }
 
   // Which EP would do with the ETP; or which ETP, if none does.
@@ -329,6 +347,9 @@ Layout make_layout(const LayoutConfig& config, int64_t world) {
                  .experts = config.model.moe.any(),
                  .ep = int(ranks.expert_model_parallel_size),
                  .expert_tp = int(expert_tensor_ranks(ranks)),
+                 .shard_copies = ranks.sharding() == Sharding::no_shard
+                                     ? 1
+                                     : int(ranks.num_distributed_optimizer_instances),
                  .embedding_stages = layout.placement.embedding_stages(
                      !config.model.untie_embeddings_and_output_weights)};
   layout.kind = entry_of(config.schedules, ranks.pipeline_schedule, "--pipeline-schedule");

@@ -49,6 +49,7 @@ ModelOutput ModelStage::run(Model& model, int micro_batch, const StageMessage& i
 StageMessage ModelStage::forward(int micro_batch, int chunk, const StageMessage& input) {
   Model& model = this->model(chunk);
   if (!work_.grad_scale.defined()) return run(model, micro_batch, input).message;
+  if (work_.before_forward) work_.before_forward();
   const MessageSpec in = this->input(micro_batch, chunk), out = output(micro_batch, chunk);
   auto segment =
       std::make_unique<Segment>(tensors_of(in, input), [&](std::span<const Tensor> tensors) {
@@ -58,6 +59,7 @@ StageMessage ModelStage::forward(int micro_batch, int chunk, const StageMessage&
       });
   const std::vector<Tensor> outputs = segment->take_outputs();
   segments_[{micro_batch, chunk}] = std::move(segment);
+  if (work_.after_forward) work_.after_forward(chunk);
   return model.part().end ? StageMessage() : named(out, outputs);
 }
 

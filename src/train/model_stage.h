@@ -25,6 +25,9 @@ struct StageWork {
   Tensor mean_scale = {};
   // f64 [1], or one a micro-batch: the losses are added to it; undefined: another rank does that
   Tensor loss_sum;
+  // Around the forward of a micro-batch that is trained on.
+  std::function<void()> before_forward = {};
+  std::function<void(int chunk)> after_forward = {};
 };
 
 class ModelStage : public Stage {

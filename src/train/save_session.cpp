@@ -20,7 +20,7 @@ std::string file_hash(const Path& path) {
 }  // namespace
 
 std::vector<FlatState> states_of(const Session& session, bool optimizer) {
-  std::vector<FlatState> states = {{"", session.store.weights()}};
+  std::vector<FlatState> states = {{"", session.store.weights(), session.store.kept_weights()}};
   if (!optimizer) return states;
   for (const OptimizerState& state : session.optimizer.states())
     states.push_back({str_cat("optimizer.", state.name, "."), state.flat, state.ranges});
@@ -50,24 +50,29 @@ std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
   std::vector<LocalBox> boxes;
   for (const FlatState& state : states_of(session, session.config.train.save_optim))
     for (const Grid grid : {Grid::dense, Grid::expert}) {
+      const Division division =
+          state.prefix.empty() ? data.division_of_weights(grid) : data.division_of_state(grid);
+      // What a rank holds a piece of is this rank's alone; what all hold they share.
+      const bool own = by == SavedBy::this_rank || division != Division::none;
       const auto picked = [&](const Parameter& parameter) {
         return parameter.axes().grid == grid &&
-               mesh.ownership_of(parameter.axes()).counts(/*divided=*/true);
+               mesh.ownership_of(parameter.axes())
+                   .counts(by == SavedBy::this_rank || division == Division::none
+                               ? Division::among_all
+                               : division);
       };
-      const FlatRange share = share_of(session.store, data.rank(grid), data.size(grid));
-      // What a sharded optimizer holds is this rank's alone.
-      const bool own = by == SavedBy::this_rank || (!state.prefix.empty() && data.sharded(grid));
+      const FlatRange share = share_of(session.store, mesh.data_rank(grid), mesh.data_size(grid));
       const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
       boxes.insert(boxes.end(), more.begin(), more.end());
     }
   const ParameterStore& buffers = session.buffers;
   if (buffers.parameters().empty()) return boxes;
-  const FlatRange share = by == SavedBy::this_rank
-                              ? buffers.all()
-                              : share_of(buffers, data.rank(Grid::dense), data.size(Grid::dense));
-  const auto more =
-      boxes_of(buffers, {"", buffers.weights()}, {&share, 1},
-               [&](const Parameter& p) { return mesh.ownership_of(p.axes()).counts(true); });
+  const FlatRange share = by == SavedBy::this_rank ? buffers.all()
+                                                   : share_of(buffers, mesh.data_rank(Grid::dense),
+                                                              mesh.data_size(Grid::dense));
+  const auto more = boxes_of(
+      buffers, {"", buffers.weights()}, {&share, 1},
+      [&](const Parameter& p) { return mesh.ownership_of(p.axes()).counts(Division::among_all); });
   boxes.insert(boxes.end(), more.begin(), more.end());
   return boxes;
 }

@@ -4,6 +4,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/kernels/router.h"
+#include "phalanx/parallel/data/unit.h"
 #include "phalanx/train/recompute_modules.h"
 
 namespace phx {
@@ -140,12 +141,32 @@ std::vector<Model*> models_of(const std::vector<std::unique_ptr<Model>>& chunks)
 
 // Megatron's: large enough that a message's latency does not count.
 int64_t bucket_elements(const ParallelConfig& parallel, int64_t data_ranks) {
-  if (!parallel.overlap_grad_reduce) return 0;
+  if (!parallel.overlap_grad_reduce || parallel.shards_by_unit()) return 0;
   return parallel.ddp_bucket_size.value_or(std::max<int64_t>(40'000'000, 1'000'000 * data_ranks));
+}
+
+BucketCut bucket_cut(const Communicator* shards, const Communicator* copies, bool owners) {
+  BucketCut cut;
+  if (shards != nullptr) cut = {.ranks = shards->size(), .rank = shards->rank()};
+  if (owners && copies != nullptr) {
+    cut.owners = copies->size();
+    cut.owner = copies->rank();
+  }
+  return cut;
+}
+
+DataRanks data_ranks(const RunConfig& run, const Mesh& mesh) {
+  if (run.parallel.sharding() == Sharding::no_shard)
+    return {.shards = {.dense = mesh.data(Grid::dense), .expert = mesh.data(Grid::expert)},
+            .copies = {}};
+  return {.shards = {.dense = mesh.shards(Grid::dense), .expert = mesh.shards(Grid::expert)},
+          .copies = {.dense = mesh.shard_copies(Grid::dense),
+                     .expert = mesh.shard_copies(Grid::expert)}};
 }
 
 StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
   const int64_t data_ranks = mesh.sizes().dp;
+  const Sharding sharding = run.parallel.sharding();
   StoreOptions options{
       .dtype = model_dtype(run.train.precision()),
       .seed = uint64_t(run.train.seed),
@@ -158,9 +179,15 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
           },
       .decoupled = run.optim.decoupled_lr ? OptimizerConfig::is_decoupled : nullptr,
       .bucket_elements = bucket_elements(run.parallel, data_ranks),
-      .bucket_parts = run.parallel.use_distributed_optimizer ? mesh.data_size(Grid::dense) : 1,
-      .expert_bucket_parts =
-          run.parallel.use_distributed_optimizer ? mesh.data_size(Grid::expert) : 1};
+      .unit = run.parallel.shards_by_unit() ? unit_of : nullptr,
+      .shard_weights = sharding == Sharding::optim_grads_params,
+      .shard_gradients = run.parallel.shards_by_unit()};
+  if (sharding >= Sharding::optim) {
+    const bool owners = run.parallel.outer_dp_sharding_strategy == OuterSharding::optim;
+    options.cut = bucket_cut(mesh.shards(Grid::dense), mesh.shard_copies(Grid::dense), owners);
+    options.expert_cut =
+        bucket_cut(mesh.shards(Grid::expert), mesh.shard_copies(Grid::expert), owners);
+  }
   if (run.parallel.grad_reduce_in_bf16 || run.optim.main_grads_dtype == StateDType::bf16)
     options.gradients_in = DType::bf16;
   return options;
@@ -203,10 +230,13 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
       store(modules_of(chunks), device, store_options(config, mesh)),
       buffers(modules_of(chunks), device,
               {.dtype = acc_dtype(store.weights().dtype()), .buffers = true}),
-      data_parallel(store, {.dense = mesh.data(Grid::dense), .expert = mesh.data(Grid::expert)},
-                    {.shard_optimizer = run.parallel.use_distributed_optimizer,
-                     .overlap_reduce = run.parallel.overlap_grad_reduce,
-                     .overlap_gather = run.parallel.overlap_param_gather}),
+      data_parallel(
+          store, data_ranks(run, mesh),
+          {.sharding = run.parallel.sharding(),
+           .overlap_reduce = run.parallel.overlap_grad_reduce,
+           .overlap_gather = run.parallel.overlap_param_gather,
+           .gather = {.ahead_elements = run.parallel.suggested_communication_unit_size.value_or(0),
+                      .keep_between_uses = run.parallel.torch_fsdp2_no_reshard_after_forward}}),
       optimizer(store, run.optim, data_parallel.owned(), uint64_t(run.train.seed),
                 run.catalogue.optimizers),
       stage(models_of(chunks), micro_batch_shape(config, sources), device),

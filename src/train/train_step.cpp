@@ -63,7 +63,7 @@ TrainStep::TrainStep(const StepParts& parts, const OptimizerConfig& config, uint
     if (!ranges.empty()) later_sums_.push_back({mesh.summed_after(axis), std::move(ranges)});
   }
   counted_ = owned_of([&](const Parameter& p) {
-    return mesh.ownership_of(p.axes()).counts(parts.data_parallel.sharded(p.axes().grid));
+    return mesh.ownership_of(p.axes()).counts(parts.data_parallel.division_of_state(p.axes().grid));
   });
 }
 
@@ -111,6 +111,8 @@ void TrainStep::run(StageWork work, Counts counts, const StepSettings& settings)
   work.mean_scale = mean_scale_;
   Tensor loss_sum = scalars_.slot(Slot::loss_sum);
   work.loss_sum = loss_sum;
+  work.before_forward = [this] { parts_.data_parallel.begin_forward(); };
+  work.after_forward = [this](int chunk) { parts_.data_parallel.end_forward(chunk); };
 
   parts_.store.begin_step();
   parts_.data_parallel.begin_step(micro_batches);
@@ -228,6 +230,7 @@ void TrainStep::warm_up(const StageWork& work) {
   }
   parts_.stage.begin({});
   device.runtime().synchronize();
+  parts_.data_parallel.abandon_step();
 }
 
 void TrainStep::begin(Counts counts, const StepSettings& settings) {
@@ -264,10 +267,10 @@ void TrainStep::reduce_gradients() {
   const OpScope traced(parts_.store.weights().runtime(),
                        {.what = "reduce_gradients", .kind = OpKind::phase});
   parts_.data_parallel.finish_step();
-  const Tensor& gradients = parts_.store.gradients();
-  const Stream stream = gradients.runtime().stream(StreamName::compute);
+  const Stream stream = parts_.store.gradients().runtime().stream(StreamName::compute);
   for (const LaterSum& sum : later_sums_)
-    for (const FlatRange& range : sum.ranges) sum.ranks->all_reduce(part(gradients, range), stream);
+    for (const FlatRange& range : sum.ranges)
+      sum.ranks->all_reduce(parts_.store.gradients(range), stream);
 }
 
 std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_sample,
@@ -299,6 +302,7 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
       warm_up({.batch = [&](int k) { return batch.micro_batch(k); },
                .samples = [&](int k) { return batch.samples(k); }});
     counts.insert(counts.end(), batch.tokens().begin(), batch.tokens().end());
+    parts_.data_parallel.begin_forwards(str_cat("evaluate of ", micro_batches));
     parts_.stage.begin({.batch = [&](int k) { return batch.micro_batch(k); },
                         .samples = [&](int k) { return batch.samples(k); },
                         .context = {.seed = seed_, .training = false},
@@ -308,6 +312,7 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
                                         : total});
     run_schedule(plan, parts_.mesh.pp_rank(), parts_.stage, parts_.mesh.links());
     parts_.stage.begin({});
+    parts_.data_parallel.end_forwards();
   }
   if (loss_.evaluates_micro_batches) {
     kernels::fill(total, mean_of_means(losses, counts));

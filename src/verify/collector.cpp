@@ -8,8 +8,14 @@
 namespace phx {
 
 void Collector::add(GlobalTensors& into, const ParameterStore& store, const Tensor& flat,
-                    std::span<const FlatRange> ranges) {
-  const std::vector<double> values = to_values(flat);
+                    std::span<const FlatRange> held, std::span<const FlatRange> ranges) {
+  const std::vector<double> kept = to_values(flat);
+  std::vector<double> values(size_t(store.all().count), std::nan(""));
+  auto from = kept.begin();
+  for (const FlatRange& range : held) {
+    std::copy_n(from, range.count, values.begin() + range.offset);
+    from += range.count;
+  }
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < store.parameters().size(); ++i)
     add(into, *store.parameters()[i], store.range_of(i), values, ranges);

@@ -17,9 +17,10 @@ class Collector {
  public:
   explicit Collector(LayoutOutcome& outcome) : outcome_(outcome) {}
 
-  // The elements of flat buffer `flat` that lie in `ranges`. Called by the threads of all ranks.
+  // Of flat buffer `flat`, which holds the ranges `held` of the store end to end, the elements that
+  // lie in `ranges`. Called by the threads of all ranks.
   void add(GlobalTensors& into, const ParameterStore& store, const Tensor& flat,
-           std::span<const FlatRange> ranges);
+           std::span<const FlatRange> held, std::span<const FlatRange> ranges);
 
  private:
   struct Target {

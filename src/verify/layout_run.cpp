@@ -77,7 +77,7 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
       }
       if (run.keep_gradients)
         collector.add(step.gradients, session.store, session.store.gradients(),
-                      session.data_parallel.owned());
+                      session.store.kept_gradients(), session.data_parallel.owned());
     }
     if (run.evaluate) {
       PHX_CHECK(session.valid_batches.has_value(), "the data has no part to evaluate on");
@@ -85,11 +85,11 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
       if (mesh.rank() == 0) outcome.evaluation = loss;
     }
     session.data_parallel.wait_for_weights();
-    const FlatRange all = session.store.all();
-    collector.add(outcome.weights, session.store, session.store.weights(), {&all, 1});
-    const FlatRange buffers = session.buffers.all();
-    if (!session.buffers.parameters().empty())
-      collector.add(outcome.buffers, session.buffers, session.buffers.weights(), {&buffers, 1});
+    const auto add_all = [&](GlobalTensors& into, const ParameterStore& store) {
+      collector.add(into, store, store.weights(), store.kept_weights(), store.kept_weights());
+    };
+    add_all(outcome.weights, session.store);
+    if (!session.buffers.parameters().empty()) add_all(outcome.buffers, session.buffers);
   });
   return outcome;
 }

@@ -15,27 +15,32 @@ namespace {
 
 struct LayoutAxes {
   int64_t tp = 1, pp = 1, dp = 1;
+  int64_t copies = 1;  // of shards, among the dp ranks
   int64_t ranks() const { return tp * pp * dp; }
 };
 
 LayoutAxes axes_of(const ParallelConfig& parallel, int64_t world) {
   return {.tp = parallel.tensor_model_parallel_size,
           .pp = parallel.pipeline_model_parallel_size,
-          .dp = data_parallel_size(parallel, world)};
+          .dp = data_parallel_size(parallel, world),
+          .copies = parallel.num_distributed_optimizer_instances};
 }
 
-// Two copies show what more would. A pipeline of three stages has one that is neither first nor
+// Two data-parallel ranks show what more would; two groups of two where each has all shards. A
+// pipeline of three stages has one that is neither first nor
 // last: that comes before more tensor-parallel ranks, of which four share key groups by twos.
 LayoutAxes shrink_axes(const LayoutAxes& all, int64_t most_ranks) {
-  const auto worth = [](const LayoutAxes& a) {
-    return std::tuple(std::min<int64_t>(a.dp, 2), std::min<int64_t>(a.pp, 3),
+  const int64_t most_dp = all.copies > 1 && all.dp > all.copies ? 4 : 2;
+  const auto worth = [&](const LayoutAxes& a) {
+    return std::tuple(std::min<int64_t>(a.dp, 2), std::min<int64_t>(a.pp, 3), a.copies,
                       std::min<int64_t>(a.tp, 4), std::min<int64_t>(a.pp, 4), -a.ranks());
   };
   std::optional<LayoutAxes> best;
   for (int64_t tp = std::min<int64_t>(all.tp, 2); tp <= std::min(all.tp, most_ranks); ++tp)
     for (int64_t pp = std::min<int64_t>(all.pp, 2); pp <= std::min<int64_t>(all.pp, 4); ++pp)
-      for (int64_t dp = 1; dp <= std::min<int64_t>(all.dp, 2); ++dp) {
-        const LayoutAxes axes{tp, pp, dp};
+      for (int64_t dp = 1; dp <= std::min(all.dp, most_dp); ++dp) {
+        if (dp == 3) continue;
+        const LayoutAxes axes{tp, pp, dp, dp == 4 ? 2 : 1};
         // What is cut over all.tp ranks can be cut over a divisor of them.
         if (all.tp % tp != 0 || axes.ranks() > most_ranks) continue;
         if (!best || worth(axes) > worth(*best)) best = axes;
@@ -147,6 +152,16 @@ void shrink_experts(RunConfig& config, const LayoutAxes& old_axes, LayoutAxes& a
     moe.moe_shared_expert_intermediate_size = round_up(12, axes.tp);
 }
 
+// Groups of data-parallel ranks that can each have all shards.
+int64_t copies_of_shards(const RunConfig& config, const LayoutAxes& axes) {
+  const int64_t experts =
+      config.model.moe.any()
+          ? axes.tp * axes.dp /
+                (config.parallel.expert_model_parallel_size * expert_tensor_ranks(config.parallel))
+          : axes.dp;
+  return axes.dp % axes.copies == 0 && experts % axes.copies == 0 ? axes.copies : 1;
+}
+
 void shrink_sequence(TransformerConfig& model, int64_t tp) {
   const int64_t length = model.seq_length;
   model.seq_length = round_up(8, tp);
@@ -214,6 +229,7 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
   note("TP", a.tp, b.tp);
   note("PP", a.pp, b.pp);
   note("DP", a.dp, b.dp);
+  note("groups with all shards", a.copies, b.copies);
   const TransformerConfig &x = before.model, &y = after.model;
   note("layers", x.num_layers, y.num_layers);
   note("chunks a stage", make_layout(before.layout(), world_before).placement.chunks,
@@ -267,6 +283,7 @@ SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks) {
   small.parallel.pipeline_model_parallel_size = axes.pp;
   shrink_widths(small.model, old_axes.tp, axes.tp);
   shrink_experts(small, old_axes, axes, most_ranks);
+  small.parallel.num_distributed_optimizer_instances = copies_of_shards(small, axes);
   run.world = int(axes.ranks());
   shrink_sequence(small.model, axes.tp);
   shrink_vocabulary(small.model, old_axes.tp);

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <iterator>
 #include <map>
 #include <vector>
@@ -118,13 +118,25 @@ std::vector<Interval> step_of(int64_t layers, int64_t per_layer, int64_t micro_b
   return intervals;
 }
 
+// Of this thread: on a busy machine the clock on the wall says little.
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
+
 TEST(PackIntervals, PacksAStepOf92ThousandAllocationsInSeconds) {
   const std::vector<Interval> intervals = step_of(32, 45, 64);
   ASSERT_GT(intervals.size(), 90'000u);
-  const auto start = std::chrono::steady_clock::now();
+  const double start = cpu_seconds();
   const Packing packing = pack_intervals(intervals);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(elapsed.count(), 5.0) << "a quarter of a second is usual, comparing all pairs takes 14";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr double kMost = 30;  // ten times as slow
+#else
+  constexpr double kMost = 5;
+#endif
+  EXPECT_LT(cpu_seconds() - start, kMost)
+      << "a quarter of a second is usual, comparing all pairs takes 14";
   expect_no_overlap(intervals, packing);
   EXPECT_LE(packing.total, floor_of(intervals) * 11 / 10);
 }

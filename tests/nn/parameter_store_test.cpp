@@ -51,7 +51,7 @@ TEST(ParameterStore, ARunEndsWhereTheLearningRateIsAnother) {
 
 TEST(ParameterStore, NormsAndBiasesHaveBucketsOfTheirOwn) {
   TwoKinds module;
-  ParameterStore store(module, test_device(), {.bucket_elements = 1000000, .bucket_parts = 4});
+  ParameterStore store(module, test_device(), {.bucket_elements = 1000000, .cut = {.ranks = 4}});
   ASSERT_EQ(store.buckets().size(), 2u);
   EXPECT_FALSE(store.buckets()[0].vectors);
   EXPECT_TRUE(store.buckets()[1].vectors);
@@ -102,7 +102,7 @@ TEST(ParameterStore, ABucketIsClosedWhenItIsFullAndIsCutEvenly) {
     }
     std::vector<std::unique_ptr<Parameter>> parameters;
   } module;
-  ParameterStore store(module, test_device(), {.bucket_elements = 500, .bucket_parts = 3});
+  ParameterStore store(module, test_device(), {.bucket_elements = 500, .cut = {.ranks = 3}});
   ASSERT_EQ(store.buckets().size(), 2u);  // 256 + 256 elements, then 256
   EXPECT_EQ(store.buckets()[0].parameters, (std::vector<size_t>{0, 1}));
   EXPECT_EQ(store.buckets()[0].range, (FlatRange{0, 768}));  // 512, up to a multiple of 3 x 128

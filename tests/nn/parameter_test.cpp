@@ -63,19 +63,52 @@ TEST(Parameter, WhatNothingUsedHasGradientZero) {
   for (double value : to_values(module.weight.gradient())) EXPECT_EQ(value, 0.0);
 }
 
-TEST(Parameter, TellsEachUseThatIsDone) {
-  Shuffled module({{0, 0, 4}});
-  ParameterStore store(module, test_device(), {.dtype = DType::f64});
-  int done = 0;
-  module.weight.on_use_done([&](Parameter&) { ++done; });
+// Notes what it is told, a letter a call.
+class Notes : public WeightDoor {
+ public:
+  std::string take() { return std::exchange(text_, {}); }
+
+ private:
+  void acquire(size_t, WeightUse use) override { text_ += use == WeightUse::forward ? "f" : "b"; }
+  void release(size_t) override { text_ += "r"; }
+  void open_gradient(size_t) override { text_ += "g"; }
+  void use_done(size_t) override { text_ += "d"; }
+  std::string text_;
+};
+
+// A module with a weight behind a door.
+struct Guarded {
+  Guarded() { module.weight.set_door(&notes, 0); }
+  Shuffled module{{{0, 0, 4}}};
+  ParameterStore store{module, test_device(), {.dtype = DType::f64}};
+  Notes notes;
   const Tensor x = randn({5, 3}, Seed{1}), dy = randn({5, 6}, Seed{2});
-  backward(linear(x, module.weight.acquire()), dy);
-  EXPECT_EQ(done, 1);
+};
+
+TEST(Parameter, ADoorHearsOfEveryUseInForwardAndBackward) {
+  Guarded guarded;
+  const Tensor y = linear(guarded.x, guarded.module.weight.acquire());
+  EXPECT_EQ(guarded.notes.take(), "fr");
+  backward(y, guarded.dy);
+  EXPECT_EQ(guarded.notes.take(), "bgrd");
+}
+
+TEST(Parameter, AGradientThatIsPutOffDoesNotReadTheWeight) {
+  Guarded guarded;
   DeferredWork later;
-  backward(linear(x, module.weight.acquire()), dy, {.defer = &later});
-  EXPECT_EQ(done, 1);
+  const Tensor y = linear(guarded.x, guarded.module.weight.acquire());
+  backward(y, guarded.dy, {.defer = &later});
+  EXPECT_EQ(guarded.notes.take(), "frbr");
   for (auto& work : later) work();
-  EXPECT_EQ(done, 2);
+  EXPECT_EQ(guarded.notes.take(), "gd");
+}
+
+TEST(Parameter, AUseThatSaysSoIsNotAcquiredInTheBackward) {
+  Guarded guarded;
+  const Tensor y = linear(guarded.x, guarded.module.weight.acquire(BackwardReads::nothing));
+  guarded.notes.take();
+  backward(y, guarded.dy);
+  EXPECT_EQ(guarded.notes.take(), "gd");
 }
 
 }  // namespace

@@ -53,8 +53,8 @@ TEST(Ownership, EveryElementIsCountedAndSavedOnceInEveryWorld) {
           if (!holds(axes, grids, rank)) continue;
           const Ownership own = ownership_of(axes, grids, rank);
           places[place(axes, grids, rank)] = 1;
-          counted[place(axes, grids, rank)] += own.counts(/*divided=*/false);
-          divided[place(axes, grids, rank)] += own.counts(/*divided=*/true);
+          counted[place(axes, grids, rank)] += own.counts(Division::none);
+          divided[place(axes, grids, rank)] += own.counts(Division::among_all);
           data_ranks = own.data_ranks;
         }
         for (const auto& [name, one] : places) {
@@ -63,6 +63,20 @@ TEST(Ownership, EveryElementIsCountedAndSavedOnceInEveryWorld) {
         }
       }
     }
+  }
+}
+
+// Shards that are kept twice: each of a copy's ranks counts its own, the other copy's none.
+TEST(Ownership, OneCopyOfTheShardsCounts) {
+  Grids grids = grids_of({.tp = 2, .cp = 1, .ep = 1, .dp = 4, .pp = 1}, /*ep=*/2);
+  grids.copies = 2;
+  for (const ParameterAxes& axes : {cut_over_tp(), expert()}) {
+    std::map<std::string, int> counted;
+    for (int rank = 0; rank < 8; ++rank)
+      counted[place(axes, grids, rank)] +=
+          ownership_of(axes, grids, rank).counts(Division::in_copies);
+    for (const auto& [name, times] : counted)
+      EXPECT_EQ(times, ownership_of(axes, grids, 0).data_ranks / 2) << name;
   }
 }
 

@@ -121,6 +121,10 @@ void overlapped(RunConfig& c) {
   c.parallel.overlap_grad_reduce = c.parallel.overlap_param_gather = true;
   c.parallel.ddp_bucket_size = 3000;
 }
+void fully_sharded(RunConfig& c, Sharding sharding = Sharding::optim_grads_params) {
+  c.parallel.use_megatron_fsdp = true;
+  c.parallel.data_parallel_sharding_strategy = sharding;
+}
 void recomputed(RunConfig& c, RecomputeMethod method, int64_t layers) {
   c.train.recompute_granularity = RecomputeGranularity::full;
   c.train.recompute_method = method;
@@ -348,6 +352,75 @@ const LayoutCase kLayouts[] = {
      [](RunConfig& c) {
        tp(c, 2);
        c.train.fp64 = true;
+     }},
+    {"ShardedGradients", 2, [](RunConfig& c) { fully_sharded(c, Sharding::optim_grads); }},
+    {"ShardedWeights", 2, [](RunConfig& c) { fully_sharded(c); }},
+    {"ShardedWeightsBf16", 4,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       c.train.bf16 = c.model.untie_embeddings_and_output_weights = true;
+     }},
+    {"ShardedWeightsSeveralUnitsAhead", 2,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       c.parallel.suggested_communication_unit_size = 1'000'000;
+     }},
+    {"ShardedWeightsKept", 2,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       c.parallel.torch_fsdp2_no_reshard_after_forward = true;
+     }},
+    {"ShardedWeightsRecomputed", 2,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       recomputed(c, RecomputeMethod::uniform, 2);
+     }},
+    {"ShardedWeightsRecomputedInParts", 4,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       sequence_parallel(c);
+       recomputed(c, {"core_attn", "layernorm"});
+     }},
+    {"ShardedWeightsInAPipeline", 4,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       pp(c, 2);
+     }},
+    {"ShardedWeightsInterleaved", 8,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       sequence_parallel(c);
+       pp(c, 2);
+       c.parallel.num_virtual_stages_per_pipeline_rank = 2;
+     }},
+    {"ShardedWeightsZeroBubble", 4,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       pp(c, 2);
+       c.parallel.pipeline_schedule = "zb-h1";
+     }},
+    {"ShardedWeightsInTwoCopies", 4,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       c.parallel.num_distributed_optimizer_instances = 2;
+     }},
+    {"ShardedWeightsInTwoCopiesWithOwners", 4,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       c.train.bf16 = true;
+       c.parallel.num_distributed_optimizer_instances = 2;
+       c.parallel.outer_dp_sharding_strategy = OuterSharding::optim;
+     }},
+    {"ShardedExperts", 4,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       experts(c, 2);
+       sent_with_little_room(c);
+     }},
+    {"ShardedWeightsOffloadedOptimizer", 2,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       offloaded(c, 0.5);
      }},
 };
 

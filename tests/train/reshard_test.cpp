@@ -41,7 +41,7 @@ std::string describe(const RankLayout& layout) {
   const ParallelConfig& p = layout.parallel;
   return str_cat("TP ", p.tensor_model_parallel_size, " PP ", p.pipeline_model_parallel_size,
                  " VPP ", p.num_virtual_stages_per_pipeline_rank.value_or(1), " world ",
-                 layout.world, p.use_distributed_optimizer ? " ZeRO-1" : "",
+                 layout.world, " ", option_names(Sharding{})[size_t(p.sharding())],
                  p.sequence_parallel ? " SP" : "", p.overlap_grad_reduce ? " buckets" : "");
 }
 
@@ -52,18 +52,24 @@ std::vector<RankLayout> all_layouts(const RunConfig& config) {
     for (const int64_t pp : {1, 2, 4})
       for (const int64_t vpp : {1, 2})
         for (const int64_t dp : {1, 2, 4})
-          for (const bool zero : {false, true}) {
+          for (const Sharding sharding : {Sharding::no_shard, Sharding::optim,
+                                          Sharding::optim_grads, Sharding::optim_grads_params}) {
+            const bool zero = sharding == Sharding::optim;
             RankLayout layout;
             ParallelConfig& p = layout.parallel;
             p.tensor_model_parallel_size = tp;
             p.pipeline_model_parallel_size = pp;
             if (vpp > 1) p.num_virtual_stages_per_pipeline_rank = vpp;
             p.use_distributed_optimizer = zero;
+            p.use_megatron_fsdp = sharding > Sharding::optim;
+            p.data_parallel_sharding_strategy = sharding;
+            // Two groups of two with all shards each.
+            if (dp == 4 && p.use_megatron_fsdp) p.num_distributed_optimizer_instances = 2;
             p.sequence_parallel = tp == 2;
             p.overlap_grad_reduce = p.overlap_param_gather = zero && dp == 4;
             if (p.overlap_grad_reduce) p.ddp_bucket_size = 3000;  // shards of several buckets
             layout.world = int(tp * pp * dp);
-            if (layout.world > 8 || (zero && dp == 1)) continue;
+            if (layout.world > 8 || (sharding != Sharding::no_shard && dp == 1)) continue;
             if (!layout_problems({config.model, p, config.train}, layout.world).empty()) continue;
             layouts.push_back(layout);
           }

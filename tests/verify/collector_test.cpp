@@ -33,7 +33,7 @@ class Replicas : public ::testing::Test {
     const FlatRange all = store.all();
     held.resize(size_t(all.count));  // padding
     collector.add(outcome.weights, store, from_values(held, {all.count}, DType::f64, test_device()),
-                  {&all, 1});
+                  {&all, 1}, {&all, 1});
   }
   const GlobalTensor& weight() { return outcome.weights.at("weight"); }
 

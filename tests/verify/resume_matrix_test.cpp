@@ -16,6 +16,7 @@
 #include "verify/matrix_sample.h"
 #include "verify/parity_matrix.h"
 #include "verify/reference_runs.h"
+#include "verify/shard_matrix.h"
 
 namespace phx {
 namespace {
@@ -126,6 +127,8 @@ void expect_exact_resume_of(const std::vector<MatrixLayout>& matrix) {
 TEST(ResumeMatrix, NorDoesItWithExperts) { expect_exact_resume_of(expert_matrix()); }
 
 TEST(ResumeMatrix, NorDoesItWithTokensAhead) { expect_exact_resume_of(ahead_matrix()); }
+
+TEST(ResumeMatrix, NorDoesItWithSharding) { expect_exact_resume_of(shard_matrix()); }
 
 TEST(ResumeMatrix, NorDoesItWithOtherAttention) { expect_exact_resume_of(attention_matrix()); }
 

@@ -108,8 +108,9 @@ VocabTable::VocabTable(int64_t rows, int64_t width, Init init, int64_t padded,
 }
 
 Tensor VocabTable::forward(const Tensor& ids, double scale) {  // [s, b]
-  if (tp_.size() == 1) return embedding(weight_.acquire(), ids, {.scale = scale});
-  return leave_region(embedding(weight_.acquire(), ids,
+  if (tp_.size() == 1)
+    return embedding(weight_.acquire(BackwardReads::nothing), ids, {.scale = scale});
+  return leave_region(embedding(weight_.acquire(BackwardReads::nothing), ids,
                                 {.scale = scale, .first_row = first_row_, .vocabulary = padded_}),
                       tp_);
 }

@@ -35,8 +35,10 @@ struct Rank {
   Rank(World& world, const DataParallelOptions& options)
       : group(world.group(everybody(world), "dp")),
         store(model, runtime.device(),
-              {.dtype = DType::f64, .bucket_elements = 1, .bucket_parts = world.size()}),
-        data(store, {.dense = group.get()}, options) {}
+              {.dtype = DType::f64,
+               .bucket_elements = 1,
+               .cut = {.ranks = world.size(), .rank = world.rank()}}),
+        data(store, {.shards = {.dense = group.get()}, .copies = {}}, options) {}
 
   static std::vector<int> everybody(const World& world) {
     std::vector<int> all;
@@ -87,7 +89,7 @@ void expect_all(const Tensor& x, double value) {
 }
 
 TEST(DataParallel, ABucketAMatrixAndOneForVectorsEachCutEvenly) {
-  on_ranks(3, {.shard_optimizer = true}, [](Rank& rank) {
+  on_ranks(3, {.sharding = Sharding::optim}, [](Rank& rank) {
     const auto& buckets = rank.store.buckets();
     ASSERT_EQ(buckets.size(), 4u);
     const std::vector<FlatRange>& owned = rank.data.owned();
@@ -113,7 +115,7 @@ TEST(DataParallel, OneRankSharesWithNobody) {
   Runtime runtime;
   Toy model;
   ParameterStore store(model, runtime.device(), {.dtype = DType::f64});
-  const DataParallel data(store, {}, {.shard_optimizer = true, .overlap_reduce = true});
+  const DataParallel data(store, {}, {.sharding = Sharding::optim, .overlap_reduce = true});
   EXPECT_FALSE(data.sharded());
   EXPECT_EQ(data.owned(), std::vector<FlatRange>{store.all()});
 }
@@ -134,13 +136,13 @@ TEST(DataParallel, GradientsAreSumsOverRanksAndMicroBatches) {
 
 TEST(DataParallel, AShardHasTheSumsOfItsPieces) {
   for (const bool overlap : {false, true})
-    on_ranks(2, {.shard_optimizer = true, .overlap_reduce = overlap}, [](Rank& rank) {
+    on_ranks(2, {.sharding = Sharding::optim, .overlap_reduce = overlap}, [](Rank& rank) {
       for (int i = 0; i < 3; ++i) {
         rank.step(2);
         for (size_t p = 0; p < rank.store.parameters().size(); ++p) {
           const FlatRange parameter = rank.store.range_of(p);
           for (const FlatRange& own : intersection(std::span(&parameter, 1), rank.data.owned()))
-            expect_all(part(rank.store.gradients(), own), 33);
+            expect_all(rank.store.gradients(own), 33);
         }
       }
     });
@@ -148,10 +150,10 @@ TEST(DataParallel, AShardHasTheSumsOfItsPieces) {
 
 TEST(DataParallel, EveryRankGetsTheWeightsThatOthersOwn) {
   for (const bool overlap : {false, true})
-    on_ranks(2, {.shard_optimizer = true, .overlap_gather = overlap}, [](Rank& rank) {
+    on_ranks(2, {.sharding = Sharding::optim, .overlap_gather = overlap}, [](Rank& rank) {
       for (const FlatRange& own : rank.data.owned()) {
         const std::vector<double> updated(size_t(own.count), rank.group->rank() + 1);
-        Tensor weights = part(rank.store.weights(), own);
+        Tensor weights = rank.store.weights(own);
         copy_from_host(weights, updated.data());
       }
       rank.data.gather_weights();
@@ -159,8 +161,7 @@ TEST(DataParallel, EveryRankGetsTheWeightsThatOthersOwn) {
       for (const Bucket& bucket : rank.store.buckets())
         for (int owner = 0; owner < 2; ++owner) {
           const int64_t piece = bucket.range.count / 2;
-          expect_all(part(rank.store.weights(), {bucket.range.offset + owner * piece, piece}),
-                     owner + 1);
+          expect_all(rank.store.weights({bucket.range.offset + owner * piece, piece}), owner + 1);
         }
     });
 }
@@ -185,10 +186,11 @@ TEST(DataParallel, AGradientAfterItsBucketWasReducedIsRefused) {
 
 TEST(DataParallel, AGradientAfterTheStepIsRefusedWithoutOverlapToo) {
   for (const bool shard : {false, true}) {
-    const std::string error = mistake({.shard_optimizer = shard}, [](Rank& rank) {
-      rank.step(1);
-      rank.use(rank.model.bias, 1);
-    });
+    const std::string error =
+        mistake({.sharding = shard ? Sharding::optim : Sharding::no_shard}, [](Rank& rank) {
+          rank.step(1);
+          rank.use(rank.model.bias, 1);
+        });
     EXPECT_NE(error.find("a gradient of bias came after"), std::string::npos) << error;
   }
 }
