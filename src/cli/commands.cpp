@@ -2,6 +2,9 @@
 // nothing left for an argument library to parse here.
 #include "phalanx/cli/commands.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -60,6 +63,14 @@ std::string without_marks(std::string text) {
     text.erase(at, end + 2 - at);
   }
   return text;
+}
+
+// Whoever started the program may have closed its input and outputs. The next file that is opened
+// would take their place, and a log would be written into a checkpoint.
+void open_closed_outputs() {
+  for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(standard, F_GETFD) < 0)
+      (void)!::open("/dev/null", O_RDWR);  // the lowest that is free
 }
 
 // A command that has nothing to do with models.
@@ -129,6 +140,7 @@ int run_phalanx(std::span<const std::string> args, const Catalogue& catalogue) {
 }
 
 int main(int argc, char** argv, const Catalogue& catalogue) {
+  open_closed_outputs();
   handle_mapped_faults(OnMappedFault::end_program);
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes an error that names the file
   return run_phalanx(std::vector<std::string>(argv + 1, argv + argc), catalogue);

@@ -1,8 +1,7 @@
 #include "phalanx/cli/launch_command.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -120,11 +119,13 @@ size_t own_flags(std::span<const std::string> args) {
   return std::min(at, args.size());
 }
 
-// Standard output of rank 0 stays as it is: it is the output of the run. The rest is marked.
+// Standard output of rank 0 stays as it is: it is the output of the run. The rest is marked. What
+// nobody can be told any more (a closed pipe, a full disk) is left out, and the ranks go on.
 void print_line(int rank, OutputKind kind, std::string_view line) {
   FILE* to = kind == OutputKind::out ? stdout : stderr;
-  if (rank != 0 || kind == OutputKind::error) fmt::print(to, "[{}] ", rank);
-  fmt::print(to, "{}\n", line);
+  std::string text = rank != 0 || kind == OutputKind::error ? str_cat("[", rank, "] ") : "";
+  text.append(line).push_back('\n');
+  std::fwrite(text.data(), 1, text.size(), to);
   std::fflush(to);
 }
 
@@ -178,11 +179,12 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
   }
   if (options.mesh_port) ranks.variables.push_back(str_cat("PHX_MESH_PORT=", *options.mesh_port));
   ranks.command.insert(ranks.command.end(), command.begin(), command.end());
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end the ranks
   const LocalRanksResult result = run_local_ranks(ranks, kExitSignal, print_line);
   if (result.first_failure) {
     const RankEnd& end = *result.first_failure;
-    fmt::print(stderr, "error: {}, first of all{}\n", describe(end),
-               options.nnodes > 1 ? " on this machine" : "");
+    std::cerr << "error: " << describe(end) << ", first of all"
+              << (options.nnodes > 1 ? " on this machine" : "") << "\n";
     return end.signal != 0 ? 128 + end.signal : end.exit_code;
   }
   return result.stopped ? kExitSignal : kExitDone;

@@ -291,6 +291,26 @@ TEST_F(SaveSafety, AFullDiskBehindTheLogDoesNotEndTheRun) {
   EXPECT_EQ(latest_checkpoint(at("saves")), 4);
 }
 
+TEST_F(SaveSafety, AClosedPipeBehindTheLogDoesNotEndTheRun) {
+  for (const char* how : {"", " launch --nproc 2"}) {
+    std::filesystem::remove_all(at("saves"));
+    const Ended ended = script(str_cat("$P", how, kMock, save(), " --train-iters 40 2>&1 | true\n",
+                                       "echo \"code ${PIPESTATUS[0]}\"\n"));
+    EXPECT_THAT(ended.text, HasSubstr("code 0\n")) << how;
+    EXPECT_EQ(latest_checkpoint(at("saves")), 40) << how;
+  }
+}
+
+// The first files that such a run opens would be its standard output and error.
+TEST_F(SaveSafety, OutputsThatAreClosedAreNoFilesOfTheRun) {
+  const Ended ended =
+      script(str_cat("$P", kMock, save(), " --metrics-file $D/metrics --train-iters 4 >&- 2>&-\n"));
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(latest_checkpoint(at("saves")), 4);
+  EXPECT_FALSE(std::filesystem::exists(at("saves/run.lock"))) << read_file(at("saves/run.lock"));
+  EXPECT_EQ(run(" inspect checkpoint " + at("saves").string() + " --verify").code, 0);
+}
+
 TEST_F(SaveSafety, AFullDiskBehindCheckpointsEndsTheRunAndTheOldOneStays) {
   const Ended ended = script(on_small_disk(str_cat(
       "$P", kMock, " --save $D/small/saves --save-interval 2 --train-iters 4000; code=$?\n",

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "phalanx/comm/network.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -13,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Every pair talks over its own connection: each rank says its number to all others.
 TEST(MeshConnections, EveryRankReachesEveryOther) {
@@ -41,6 +43,44 @@ TEST(MeshConnections, EveryRankReachesEveryOther) {
   run(2);
   zero.join();
   one.join();
+}
+
+// What ranks 0 and 1 of two machines say about where they listen, with `interface` as --interface.
+std::vector<std::string> published(const std::string& interface) {
+  const int port = listen_on(0).port;
+  std::vector<std::string> said(2);
+  const auto run = [&](int rank) {
+    TcpStore store({.port = port, .rank = rank, .size = 2, .timeout = 20s, .one_machine = false});
+    const auto all = connect_to_all({.launcher = "a test",
+                                     .rank = rank,
+                                     .size = 2,
+                                     .one_machine = false,
+                                     .interface = interface},
+                                    store, 20s);
+    EXPECT_TRUE(all[1 - rank].socket.is_open());
+    said[rank] = store.get(str_cat("mesh/address/", rank));
+    store.set(str_cat("done/", rank), "");
+    store.get(str_cat("done/", 1 - rank));
+  };
+  std::thread zero([&] { run(0); });
+  run(1);
+  zero.join();
+  return said;
+}
+
+// The second machine's ranks would call themselves there. They know how they reached the master.
+TEST(MeshConnections, ALoopbackAddressIsNotSaidToOtherMachines) {
+  for (const std::string& entry : published("")) {
+    EXPECT_THAT(entry, HasSubstr(host_name()));
+    EXPECT_THAT(entry, Not(HasSubstr("127.0.0.1")));
+    EXPECT_THAT(entry, Not(HasSubstr("::")));
+  }
+}
+
+TEST(MeshConnections, TheAddressesOfANamedInterfaceAreSaid) {
+  for (const char* interface : {"lo", "127.0.0.1"})
+    for (const std::string& entry : published(interface))
+      EXPECT_THAT(entry, HasSubstr(host_name() + " 127.0.0.1")) << interface;
 }
 
 // Rank 0 arrives, and goes no further.

@@ -59,6 +59,19 @@ TEST(Rendezvous, BesideRankZeroMasterAddrDoesNotMatter) {
   EXPECT_EQ(store_options(first, 1min).hosts.at(0), "127.0.0.1");
 }
 
+TEST(Rendezvous, ANamedInterfaceIsTheOnlyOneThatIsListenedOn) {
+  LaunchEnvironment zero = second_machine();
+  zero.rank = 0;
+  zero.with_rank_zero = true;
+  zero.store_host = "127.0.0.1";
+  zero.interface = "127.0.0.1";
+  EXPECT_EQ(addresses_to_listen_on(zero), Hosts{"127.0.0.1"});
+  EXPECT_EQ(store_options(zero, 1min).listen_on, Hosts{"127.0.0.1"});
+  zero.interface = "eth99";
+  EXPECT_THAT(error_of([&] { store_options(zero, 1min); }),
+              HasSubstr("no network interface 'eth99'"));
+}
+
 TEST(Rendezvous, SeveralMachinesNeedAKeyThatCannotBeGuessed) {
   LaunchEnvironment environment = second_machine();
   environment.job_key = "";

@@ -29,6 +29,15 @@ TEST(PickleNames, OfMegatronOnlyClassesAreTaken) {
   EXPECT_EQ(pickle_name("megatron", "Class"), PickleName::refused);
 }
 
+// Its .metadata holds all_local_plans: what each of its ranks was to write.
+TEST(PickleNames, ThePlansOfMegatronsRanksAreTaken) {
+  const std::string planner = "torch.distributed.checkpoint.planner";
+  for (const char* name : {"SavePlan", "WriteItem", "TensorWriteData", "BytesIOWriteData"})
+    EXPECT_EQ(pickle_name(planner, name), PickleName::callable) << name;
+  EXPECT_EQ(pickle_name(planner, "WriteItemType"), PickleName::enumeration);
+  EXPECT_EQ(pickle_name(planner, "SavePlanner"), PickleName::refused);
+}
+
 TEST(PickleNames, NeighboursInTheAlphabetAreNotTaken) {
   EXPECT_EQ(pickle_name("torch", "float3"), PickleName::refused);
   EXPECT_EQ(pickle_name("torch", "float322"), PickleName::refused);
