@@ -12,6 +12,7 @@ For each case Megatron trains 15 iterations on CPUs (scripts/megatron_on_cpu.py)
             on two
   export    `phalanx convert export --optimizer` writes what was imported; Megatron loads it with its default strictness
             and its optimizer and goes on to 15: its ten losses beside those of its own run
+Megatron-FSDP's folders (cases with fsdp) take the same way, but for the logits: its model cannot be made without its ranks.
 Largest differences are printed, a line a case; the exit code is 1 where an fp32 case differs by more than 1e-6. Numbers
 of 16 bits are rounded after every product, and by other orders of sums differently: their differences are only shown.
 Not part of CI. Needs what megatron_on_cpu.py needs. Megatron's runs are kept in the work folder and not repeated.
@@ -55,6 +56,9 @@ ROPE = " --position-embedding-type rope"
 DP = "--use-distributed-optimizer"  # dp_reshardable, Megatron's default
 FULL = DP + " --dist-ckpt-optim-fully-reshardable"
 EP2 = "--expert-model-parallel-size 2"
+# gloo has no sums that multiply first.
+FSDP = ("--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor --no-gradient-reduce-div-fusion "
+        "--data-parallel-sharding-strategy optim_grads_params")
 BUCKETS = "--overlap-grad-reduce --ddp-bucket-size 5000"
 
 # Name: ranks, model, flags of the model, flags of Megatron's ranks.
@@ -91,6 +95,10 @@ CASES.update({
     "llama_bf16_tp2_plain": (2, LLAMA + " --bf16", TP2),
     "llama_fp16_dp": (1, LLAMA + " --fp16 --initial-loss-scale 4096", DP),
     "gpt2_fp16_full": (1, GPT2 + " --fp16 --initial-loss-scale 65536", FULL),
+    "gpt2_fsdp2": (2, GPT2, FSDP),
+    "gpt2_fsdp2_grads": (2, GPT2, FSDP.replace("optim_grads_params", "optim_grads")),
+    "llama_bf16_fsdp2": (2, LLAMA + " --bf16", FSDP),  # in fp32 Megatron cannot save the halves of SwiGLU
+    "llama_bf16_fsdp4": (4, LLAMA + " --bf16", FSDP),
 })
 
 SMALL = ("--seq-length 8 --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 2 --vocab-size 24 "
@@ -116,6 +124,8 @@ FIXTURES = {
     "moe_bias_ep2_dp": (2, TINY_MOE + BIAS, f"{DP} {EP2}"),
     "moe_bf16_dp": (1, TINY_MOE + " --bf16", DP),
     "mtp_dp": (1, TINY_LLAMA + MTP, DP),
+    "gpt2_fsdp2": (2, TINY_GPT2, FSDP),
+    "llama_bf16_fsdp2": (2, TINY_LLAMA + " --bf16 --num-layers 2", FSDP),
 }
 
 
@@ -171,6 +181,7 @@ class Case:
         self.checkpoints = self.at("megatron")
         # Where Megatron has experts on several ranks, so has Phalanx after a direct load.
         self.experts = shlex.split(EP2) if EP2 in self.ranks_flags else []
+        self.fsdp = "fsdp" in self.ranks_flags
         self.fp32 = "--bf16" not in self.model and "--fp16" not in self.model
 
     def at(self, name):
@@ -181,10 +192,12 @@ class Case:
                    "--ranks", str(self.ranks), "--keep-fusions"]
         command += ["--program", program] if program else []
         command += ["--losses", losses] if losses else []
-        flags = f"{self.training} {self.model if model is None else model} {self.ranks_flags}"
+        flags = f"--ckpt-format torch_dist {self.training} {self.model if model is None else model} {self.ranks_flags}"
         # Paths from the folder of the case on: they are kept in checkpoints.
-        command += ["--"] + shlex.split(flags) + ["--data-path", os.path.relpath(self.data, self.folder), "--ckpt-format",
-                                                  "torch_dist", "--data-cache-path", "../cache"]
+        command += ["--"] + shlex.split(flags) + ["--data-path", os.path.relpath(self.data, self.folder),
+                                                  "--data-cache-path", "../cache"]
+        if self.fsdp:
+            variables["CUDA_DEVICE_MAX_CONNECTIONS"] = "32"
         return run(command + more, self.at(log), folder=self.folder, **variables)
 
     def train(self):
@@ -235,9 +248,10 @@ class Case:
         shutil.rmtree(out, ignore_errors=True)
         if os.path.exists(losses):
             os.remove(losses)
-        words = ["convert", "export", "--native", native, "--torch-dist", out, "--optimizer"]
+        form = "--fsdp-dtensor" if self.fsdp else "--torch-dist"
+        words = ["convert", "export", "--native", native, form, out, "--optimizer"]
         self.phalanx(words + self.experts, name + "_export.log")
-        self.megatron(["--load", name], name + ".log", losses=losses)
+        self.megatron(["--load", name] + (["--no-load-rng"] if self.fsdp else []), name + ".log", losses=losses)
         return lines_of(losses)
 
     def train_on(self, native):
@@ -254,7 +268,7 @@ class Case:
         step = ["--ckpt-step", str(self.every)]
         ranks = self.experts + ["--local-ranks", "2"] if self.experts else []
         self.phalanx(["convert", "import", "--megatron", self.checkpoints, "--native", native] + step, "import.log")
-        found = {"logits": self.logits_difference(native),
+        found = {"logits": 0 if self.fsdp else self.logits_difference(native),
                  "import": largest(self.go_on(["--load", native], "imported"), theirs),
                  "direct": largest(self.go_on(["--load", self.checkpoints] + step + ranks, "direct"), theirs),
                  "export": largest(self.back(native, "exported"), theirs),
@@ -276,7 +290,8 @@ class Fixture(Case):
         shutil.copytree(os.path.join(self.checkpoints, "iter_0000003"), os.path.join(folder, "iter_0000003"))
         with open(os.path.join(folder, "latest_checkpointed_iteration.txt"), "w") as file:
             file.write("3")
-        shutil.copy(self.logits(), os.path.join(folder, "logits.safetensors"))
+        if not self.fsdp:
+            shutil.copy(self.logits(), os.path.join(folder, "logits.safetensors"))
         with open(os.path.join(folder, "run.json"), "w") as file:
             json.dump({"flags": f"{SMALL} {self.model}", "losses": theirs}, file, indent=1)
             file.write("\n")

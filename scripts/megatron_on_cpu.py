@@ -277,12 +277,16 @@ def stand_in_for_apex_adam():
                 correction1, correction2 = 1 - beta1 ** group["step"], 1 - beta2 ** group["step"]
                 for parameter in group["params"]:
                     gradient = parameter.grad
-                    if gradient is None:
+                    # A rank of Megatron-FSDP that has nothing of a parameter has no gradient of it either, and yet takes
+                    # part in saving its state.
+                    if gradient is None and not hasattr(parameter, "placements"):
                         continue
                     state = self.state[parameter]
                     if not state:
                         state["exp_avg"] = torch.zeros_like(parameter)
                         state["exp_avg_sq"] = torch.zeros_like(parameter)
+                    if gradient is None:
+                        continue
                     mean, square = state["exp_avg"], state["exp_avg_sq"]
                     mean.mul_(beta1).add_(gradient, alpha=1 - beta1)
                     square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
