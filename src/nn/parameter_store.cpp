@@ -104,7 +104,13 @@ void ParameterStore::take_memory(Device device, const StoreOptions& options) {
   const bool cut_weights = options.shard_weights, cut_gradients = options.shard_gradients;
   const FlatRange whole = all();
   std::vector<FlatRange> pieces;
-  for (const Bucket& bucket : buckets_) pieces.push_back(bucket.piece);
+  for (const Bucket& bucket : buckets_) {
+    // Whole buckets, as one rank has them, lie side by side and are one range.
+    if (!pieces.empty() && pieces.back().end() == bucket.piece.offset)
+      pieces.back().count += bucket.piece.count;
+    else
+      pieces.push_back(bucket.piece);
+  }
   const auto make = [&](bool cut, DType dtype, Purpose purpose, std::vector<FlatRange>& kept) {
     kept = cut ? pieces : std::vector{whole};
     int64_t count = 0;

@@ -112,6 +112,25 @@ TEST(ParameterStore, ABucketIsClosedWhenItIsFullAndIsCutEvenly) {
   EXPECT_EQ(store.runs()[0].count, 1152) << "padding belongs to the run before it";
 }
 
+// FSDP with one data-parallel rank: every unit has its bucket, and nothing is elsewhere.
+TEST(ParameterStore, OneRankKeepsAllUnitsAsOneRange) {
+  TwoKinds module;
+  ParameterStore store(module, test_device(),
+                       {.unit = [](const std::string& name) { return name; },
+                        .shard_weights = true,
+                        .shard_gradients = true});
+  ASSERT_EQ(store.buckets().size(), 3u);
+  EXPECT_EQ(store.kept_weights(), std::vector{store.all()});
+  EXPECT_EQ(store.kept_gradients(), std::vector{store.all()});
+  EXPECT_EQ(store.weights(store.all()).numel(), store.all().count);
+  TwoKinds other;
+  ParameterStore second(other, test_device(),
+                        {.cut = {.ranks = 2, .rank = 1},
+                         .unit = [](const std::string& name) { return name; },
+                         .shard_weights = true});
+  EXPECT_EQ(second.kept_weights().size(), 3u) << "a piece of each bucket, apart from each other";
+}
+
 TEST(ParameterStore, ClassesLieTogetherTheLowerOnesFirst) {
   TwoKinds module;
   ParameterStore store(module, test_device(), {.reduction_class = [](const Parameter& p) {
