@@ -34,7 +34,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
                  "nccl-communicator-config-path sharp-enabled-group ddp-num-buckets "
                  "tp-comm-overlap-cfg tp-comm-bootstrap-backend DDP-impl local-rank "
                  "symmetric-ar-type megatron-fsdp-version",
-       .lists = "cp-comm-type high-priority-stream-groups"},
+       .lists = "high-priority-stream-groups"},
       {.kind = kRefused,
        .reason = "this kind of parallelism is not in this build yet",
        .hint = "use --tensor-model-parallel-size, --pipeline-model-parallel-size and data "
@@ -46,7 +46,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
                  "expert-tensor-parallel-num-weight-shards=1 "
                  "transformer-pipeline-model-parallel-size=1 "
                  "check-weight-hash-across-dp-replicas-interval",
-       .lists = "hierarchical-context-parallel-sizes gtp-remat-opt-in-modules"},
+       .lists = "gtp-remat-opt-in-modules"},
       {.kind = kRefused,
        .reason = "gradients have one type: fp32, or bf16 with --grad-reduce-in-bf16",
        .hint = "leave it out, and --grad-reduce-in-bf16 too",

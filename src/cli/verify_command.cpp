@@ -70,9 +70,10 @@ ParseResult parse(const std::vector<std::string>& args, std::optional<int64_t> w
 }
 
 std::string mesh_text(const ParallelConfig& parallel, int64_t world) {
-  return fmt::format("TP {} x PP {} x DP {} = {} rank{}", parallel.tensor_model_parallel_size,
-                     parallel.pipeline_model_parallel_size, data_parallel_size(parallel, world),
-                     world, world == 1 ? "" : "s");
+  const int64_t cp = parallel.context_parallel_size;
+  return fmt::format("TP {}{} x PP {} x DP {} = {} rank{}", parallel.tensor_model_parallel_size,
+                     cp > 1 ? str_cat(" x CP ", cp) : "", parallel.pipeline_model_parallel_size,
+                     data_parallel_size(parallel, world), world, world == 1 ? "" : "s");
 }
 
 class TemporaryFolder {

@@ -15,6 +15,15 @@ struct HeadView {
 
   DType dtype() const { return base.dtype(); }
   Device device() const { return base.device(); }
+  // Rows [begin, begin + count) of the sequence.
+  HeadView rows(int64_t begin, int64_t count) const {
+    PHX_CHECK(begin >= 0 && count >= 0 && begin + count <= s, "rows [", begin, ", ", begin + count,
+              ") are not inside of ", s);
+    HeadView part = *this;
+    part.offset += begin * stride_s;
+    part.s = count;
+    return part;
+  }
   template <class T>
   T* data() const {
     return base.data<T>() + offset;

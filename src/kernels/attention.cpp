@@ -45,7 +45,7 @@ void check_attention(const AttentionInputs& in, const AttentionOptions& options)
   PHX_CHECK(in.v.d > 0 && in.v.d <= q.d, "attention: value heads have 1 to ", q.d,
             " channels, as many as query heads or fewer, not ", in.v.d);
   check_view("v", in.v, {k.s, q.b, k.n, in.v.d}, q.dtype());
-  PHX_CHECK(!options.causal || k.s >= q.s, "attention: ", q.s,
+  PHX_CHECK(!options.causal || in.place || k.s >= q.s, "attention: ", q.s,
             " causal queries cannot be the last of ", k.s, " keys");
   PHX_CHECK(k.s > 0 || q.s == 0, "attention: ", q.s, " queries have no key to look at");
   PHX_CHECK(options.window_left >= -1, "attention: a window of ", options.window_left,
@@ -55,15 +55,32 @@ void check_attention(const AttentionInputs& in, const AttentionOptions& options)
   PHX_CHECK(options.dropout >= 0 && options.dropout < 1, "attention: dropout ", options.dropout,
             " should be in [0, 1)");
   if (!in.packed()) return;
-  PHX_CHECK(q.b == 1 && q.s == k.s,
+  PHX_CHECK(q.b == 1 && (in.place || q.s == k.s),
             "attention: packed sequences have b = 1 and as many queries as ", "keys, but q is ",
             Shape({q.s, q.b, q.n, q.d}), " and k is ", Shape({k.s, k.b, k.n, k.d}));
   PHX_CHECK(in.cu_seqlens.dtype() == DType::i32 && in.cu_seqlens.rank() == 1 &&
                 in.cu_seqlens.dim(0) >= 2 && in.cu_seqlens.device() == q.device(),
             "attention: cu_seqlens should be [sequences + 1] in i32 on q's device, but it is ",
             in.cu_seqlens.shape(), " in ", in.cu_seqlens.dtype());
-  PHX_CHECK(in.max_seqlen > 0 && in.max_seqlen <= q.s, "attention: max_seqlen ", in.max_seqlen,
-            " should be in [1, ", q.s, "]");
+  PHX_CHECK(in.max_seqlen > 0 && (in.place || in.max_seqlen <= q.s), "attention: max_seqlen ",
+            in.max_seqlen, " should be in [1, ", q.s, "]");
+}
+
+std::optional<PlainAttention> without_place(const AttentionInputs& in,
+                                            const AttentionOptions& options) {
+  PlainAttention plain{in, options};
+  plain.in.place.reset();
+  if (!in.place) return plain;
+  // Dropout and packed sequences ask for positions in the whole.
+  if (options.dropout > 0 || in.packed()) return std::nullopt;
+  if (in.first_position() == in.k.s - in.q.s) return plain;
+  const bool all_before = in.first_position() >= in.k.s - 1;
+  const bool all_in_window =
+      options.window_left < 0 || in.first_position() + in.q.s - 1 <= options.window_left;
+  if ((options.causal && !all_before) || !all_in_window) return std::nullopt;
+  plain.options.causal = false;
+  plain.options.window_left = -1;
+  return plain;
 }
 
 AttentionChunk deterministic_chunk(const AttentionInputs& in) {
@@ -79,6 +96,15 @@ AttentionChunk deterministic_chunk(const AttentionInputs& in) {
   if (key_heads < in.k.n) return {key_heads > 0 ? 1 : 0, key_heads};
   return {largest_divisor(in.q.b, kDeterministicScoreBytes / (bytes_of_key_head * in.k.n)),
           key_heads};
+}
+
+// Options are checked before a run (train/layout.h), so nobody should come here with others.
+static PlainAttention plainly(const AttentionInputs& in, const AttentionOptions& options) {
+  const std::optional<PlainAttention> plain = without_place(in, options);
+  PHX_CHECK(plain.has_value(), "attention: on GPUs queries from ", in.place->query,
+            " on and keys from ", in.place->key,
+            " on are parts that no kernel there knows\n  hint: --cp-comm-type a2a");
+  return *plain;
 }
 
 // To be removed with the first run of AttentionProducts.Cuda* on a GPU that passes.
@@ -207,6 +233,10 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, const
             "attention: lse should be ", Shape({q.b, q.n, q.s}), " in ", acc_dtype(q.dtype()),
             ", but it is ", lse.shape(), " in ", lse.dtype());
   if (q.s * q.b == 0) return;
+  if (in.place && q.device().target() == DeviceKind::cuda) {
+    const PlainAttention plain = plainly(in, options);
+    return attention(plain.in, plain.options, o, lse);
+  }
   q.device().runtime().extension<AttentionUse>().note(in, options, AttentionPass::forward);
   Tensor workspace = make_workspace(in, options, AttentionPass::forward,
                                     attention_workspace_bytes(in, options, o));
@@ -224,6 +254,10 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
   check_view("dk", grads.dk, {k.s, k.b, k.n, k.d}, q.dtype());
   check_view("dv", grads.dv, {k.s, k.b, k.n, in.v.d}, q.dtype());
   if (q.s * q.b == 0) return;
+  if (in.place && q.device().target() == DeviceKind::cuda) {
+    const PlainAttention plain = plainly(in, options);
+    return attention_backward(plain.in, plain.options, o, lse, d_o, grads);
+  }
   q.device().runtime().extension<AttentionUse>().note(in, options, AttentionPass::backward);
   Tensor workspace = make_workspace(in, options, AttentionPass::backward,
                                     attention_backward_workspace_bytes(in, options, o, d_o, grads));

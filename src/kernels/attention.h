@@ -9,7 +9,14 @@
 // Query i stands at position i + sk - sq: with sk > sq the queries are the last ones (KV cache).
 // Packed sequences of various lengths have b == 1, sq == sk == t tokens and cu_seqlens; each
 // attends to itself only.
+//
+// With a place q and k are parts of longer sequences, as a rank of context parallelism has them. A
+// query that sees none of these keys has o = 0 or any average of them, and an lse below -1e29: what
+// it has of other keys outweighs it (kernels/attention_merge.h).
 #pragma once
+
+#include <algorithm>
+#include <optional>
 
 #include "phalanx/core/head_view.h"
 #include "phalanx/core/sample_place.h"
@@ -35,17 +42,35 @@ struct AttentionOptions {
   AttentionRandom random = {};
 };
 
+// Where the first query and the first key stand in the whole sequence; packed: in the row of all
+// sequences, which cu_seqlens describes.
+struct AttentionPlace {
+  int64_t query = 0, key = 0;
+};
+
 struct AttentionInputs {
   HeadView q, k, v;
   Tensor cu_seqlens{};     // i32 [num_seqs + 1], from 0 to t; undefined: not packed
   int64_t max_seqlen = 0;  // of the packed sequences
+  std::optional<AttentionPlace> place = {};
   bool packed() const { return cu_seqlens.defined(); }
   int64_t num_seqs() const { return packed() ? cu_seqlens.dim(0) - 1 : q.b; }
-  int64_t max_queries() const { return packed() ? max_seqlen : q.s; }
-  int64_t max_keys() const { return packed() ? max_seqlen : k.s; }
+  int64_t max_queries() const { return packed() ? std::min(max_seqlen, q.s) : q.s; }
+  int64_t max_keys() const { return packed() ? std::min(max_seqlen, k.s) : k.s; }
+  // Of query 0, counted from key 0.
+  int64_t first_position() const { return place ? place->query - place->key : k.s - q.s; }
 };
 
 inline constexpr int64_t kMaxHeadSize = 256;
+
+// On GPUs a place is known only where the queries are the last ones of the keys that they see, or
+// see all of them: whether that is so. Then the same without a place.
+struct PlainAttention {
+  AttentionInputs in;
+  AttentionOptions options;
+};
+std::optional<PlainAttention> without_place(const AttentionInputs& in,
+                                            const AttentionOptions& options);
 
 // Throws unless the shapes, types and options fit together.
 void check_attention(const AttentionInputs& in, const AttentionOptions& options);

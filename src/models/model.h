@@ -80,6 +80,10 @@ class Model : public Module {
   virtual ModelOutput forward(const StageMessage& input, const Batch& batch,
                               const Tensor& grad_scale, const ForwardContext& context) = 0;
 
+  // Whether its begin, its layers and its end are right when a rank has some rows of every sequence
+  // only (ModelRanks::context): messages and batches have those rows.
+  virtual bool takes_context_parallel() const { return false; }
+
   virtual Generator* generator() { return nullptr; }  // null: it cannot continue a text
 };
 

@@ -117,9 +117,14 @@ Routing within_capacity(const Routing& routing, const Capacity& capacity, Commun
     ranks->all_gather(indices, all_indices, compute(indices));
     ranks->all_gather(probs, all_probs, compute(probs));
   }
+  if (capacity.in_sequence) {
+    all_indices = capacity.in_sequence(all_indices);
+    all_probs = capacity.in_sequence(all_probs);
+  }
   Tensor keep = empty(all, DType::u8, indices.device());
   kernels::keep_within_capacity(all_indices, all_probs, capacity.experts, capacity.rows,
                                 capacity.by_weight, keep);
+  if (capacity.by_rank) keep = capacity.by_rank(keep);
   const int64_t first = ranks == nullptr ? 0 : ranks->rank() * indices.dim(0);
   keep = keep.rows(first, indices.dim(0));
   Routing kept{.indices = empty_like(indices), .probs = empty_like(probs)};

@@ -2,6 +2,8 @@
 // keep experts evenly used.
 #pragma once
 
+#include <functional>
+
 #include "phalanx/comm/communicator.h"
 #include "phalanx/kernels/router.h"
 
@@ -48,10 +50,14 @@ Routing route(const Tensor& logits, const Tensor& bias, const RouterOptions& opt
 Routing route_to(const Tensor& logits, const Tensor& indices, const RouterOptions& options);
 
 // Each expert takes `capacity` of the choices of the micro-batch; what it has no room for is
-// dropped: index -1, weight 0. `ranks`: those that share the micro-batch's tokens, in their order.
+// dropped: index -1, weight 0. `ranks`: those that share the micro-batch's tokens.
 struct Capacity {
   int64_t experts = 0, rows = 0;
   bool by_weight = true;  // else by position
+  // Rows of all ranks, as the ranks have them, into the order of the sequence, and back. Not set:
+  // it is the same order.
+  using Reorder = std::function<Tensor(const Tensor&)>;
+  Reorder in_sequence = {}, by_rank = {};
 };
 Routing within_capacity(const Routing& routing, const Capacity& capacity, Communicator* ranks);
 

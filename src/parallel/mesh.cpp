@@ -33,6 +33,7 @@ Mesh::Mesh(World& world, const MeshOptions& options)
   std::iota(everybody.begin(), everybody.end(), 0);
   world_ = make(world, std::move(everybody), "world");
   tp_ = make(world, grid.group_of(rank_, "tp"), "tp");
+  make_context_groups(world);
   dp_cp_ = make(world, data_ranks(Grid::dense), "dp-cp");
   if (options.shard_copies > 1) make_shard_groups(world, Grid::dense);
   if (options.key_sharers > 1)
@@ -52,6 +53,22 @@ Mesh::Mesh(World& world, const MeshOptions& options)
     embedding_ = make(world, std::move(holders), "embedding");
   }
   if (pipeline.size() > 1) pipeline_.emplace(world, pipeline, options.chunks);
+}
+
+void Mesh::make_context_groups(World& world) {
+  const std::vector<int> ranks = grids_.dense.group_of(rank_, "cp");
+  cp_ = make(world, ranks, "cp");
+  if (cp_) cp_->connect_pairs();
+  const int inner = options_.cp_inner, size = int(ranks.size());
+  PHX_CHECK(size % inner == 0, inner, " neighbours that exchange heads do not divide ", size,
+            " context-parallel ranks");
+  if (inner == 1 || inner == size) return;
+  cp_inner_ = make(world, part_with(rank_, ranks, inner), "cp neighbours");
+  cp_inner_->connect_pairs();
+  std::vector<int> others;
+  for (int i = cp_->rank() % inner; i < size; i += inner) others.push_back(ranks[size_t(i)]);
+  cp_outer_ = make(world, std::move(others), "cp ring");
+  cp_outer_->connect_pairs();
 }
 
 // The ranks of a group with a shard each follow each other, so that they are near.

@@ -25,6 +25,8 @@ struct MeshOptions {
   // The experts' grid; expert_tp 0: the dense layers' tp. Without experts it has no groups.
   bool experts = false;
   int ep = 1, expert_tp = 0;
+  // Of context-parallel ranks: neighbours that exchange heads for positions (a2a+p2p); 1: none do.
+  int cp_inner = 1;
   // Groups of data-parallel ranks that each have all shards (hybrid sharding); 1: one group.
   int shard_copies = 1;
   // Which stages have the word embedding: the first; the last, when it is tied to the head; the one
@@ -45,11 +47,17 @@ class Mesh {
   int tp_rank() const { return index(Axis::tp); }
   int pp_rank() const { return index(Axis::pp); }
   int dp_rank() const { return index(Axis::dp); }  // along dp alone: which samples it reads
+  int cp_rank() const { return index(Axis::cp); }
   bool first_stage() const { return pp_rank() == 0; }
   bool last_stage() const { return pp_rank() == sizes().pp - 1; }
 
   Communicator* world() const { return world_.get(); }
   Communicator* tp() const { return tp_.get(); }
+  // Ranks that share every sequence; of those, cp_inner neighbours, and the ranks that have the
+  // same place among their neighbours. The last two are null unless both are several.
+  Communicator* cp() const { return cp_.get(); }
+  Communicator* cp_inner() const { return cp_inner_.get(); }
+  Communicator* cp_outer() const { return cp_outer_.get(); }
   // Ranks that hold the same dense weights and see different samples or positions.
   Communicator* dp_cp() const { return dp_cp_.get(); }
   Communicator* key_sharers() const { return key_sharers_.get(); }
@@ -81,12 +89,14 @@ class Mesh {
   int index(Axis axis) const;
   std::vector<int> data_ranks(Grid grid) const;
   std::unique_ptr<Communicator> make(World& world, std::vector<int> ranks, const char* name);
+  void make_context_groups(World& world);
   void make_shard_groups(World& world, Grid grid);
 
   MeshOptions options_;
   Grids grids_{RankGrid({}), RankGrid({})};
   int rank_ = 0;
-  std::unique_ptr<Communicator> world_, tp_, dp_cp_, key_sharers_, embedding_;
+  std::unique_ptr<Communicator> world_, tp_, cp_, dp_cp_, key_sharers_, embedding_;
+  std::unique_ptr<Communicator> cp_inner_, cp_outer_;
   std::unique_ptr<Communicator> expert_dp_, dispatch_, tp_cp_;  // with experts only
   struct ShardGroups {
     std::unique_ptr<Communicator> shards, copies;

@@ -41,17 +41,7 @@ void check_instances(const OptionSet& options, Problems& problems) {
 }  // namespace
 
 std::vector<Rule> parallel_rules() {
-  const auto not_yet = [](const OptionSet& options, Problems& problems) {
-    for (const char* name : {"context-parallel-size"}) {
-      if (options.number(name) == 1) continue;
-      problems.push_back(
-          {ProblemKind::refused, str_cat("--", name),
-           shown(options, name) + ": this kind of parallelism is not in this build yet",
-           str_cat("use --", name, " 1")});
-    }
-  };
   return {
-      {"context parallelism is not in this build yet", not_yet},
       {"--overlap-param-gather requires --use-distributed-optimizer and --overlap-grad-reduce, or "
        "--use-megatron-fsdp",
        check_gather_overlap},

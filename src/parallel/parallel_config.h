@@ -24,6 +24,10 @@ struct ParallelConfig {
   bool use_tp_pp_dp_mapping = false;
   bool tp_comm_overlap = false;
 
+  // Of context parallelism.
+  std::vector<std::string> cp_comm_type = {"p2p"};           // of every layer, or one for all
+  std::vector<int64_t> hierarchical_context_parallel_sizes;  // a2a, p2p
+
   // The pipeline.
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage;
   std::optional<int64_t> num_virtual_stages_per_pipeline_rank;
@@ -83,6 +87,17 @@ void ParallelConfig::each(Field&& field) {
   field("tp-comm-overlap", tp_comm_overlap,
         "split exchanges between tensor-parallel ranks into chunks that overlap with the "
         "neighbouring matrix product (cuda)");
+
+  field(
+      "cp-comm-type", cp_comm_type,
+      "how attention reaches the keys of other context-parallel ranks, for all layers or a value "
+      "for each: keys go round (p2p), are gathered (all_gather), heads are exchanged for positions "
+      "(a2a), or both (a2a+p2p)",
+      OneOf{{"p2p", "all_gather", "a2a", "a2a+p2p"}});
+  field("hierarchical-context-parallel-sizes", hierarchical_context_parallel_sizes,
+        "two numbers for --cp-comm-type a2a+p2p: neighbours that exchange heads, and rings of them "
+        "that keys go round in; their product is CP",
+        ranks);
 
   field("num-layers-per-virtual-pipeline-stage", num_layers_per_virtual_pipeline_stage,
         "layers per chunk; a pipeline rank then has several chunks (interleaved schedule)",

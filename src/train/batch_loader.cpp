@@ -25,7 +25,7 @@ bool all_below(std::span<const int32_t> tokens, int64_t vocab_size) {
 }  // namespace
 
 int64_t BatchLoader::Layout::size() const {
-  return cu_seqlens_at() + (packed ? round_up(plane + 1, 4) : 0);
+  return cu_seqlens_at() + (packed ? round_up(row + 1, 4) : 0);
 }
 
 BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
@@ -35,10 +35,14 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const Batch
       num_micro_batches_(shape.num_micro_batches),
       tokens_(size_t(shape.num_micro_batches), 0) {
   const SampleParts parts = source->parts();
-  layout_ = {.positions = parts.positions,
-             .packed = parts.cu_seqlens,
-             .plane = shape.seq_length * shape.micro_batch,
-             .ahead = shape.ahead};
+  const int64_t row = shape.seq_length * shape.micro_batch;
+  const Layout whole{.positions = parts.positions,
+                     .packed = parts.cu_seqlens,
+                     .plane = row,
+                     .ahead = shape.ahead,
+                     .row = row};
+  layout_ = whole;
+  layout_.plane = row / shape.cut.ranks;
   PHX_CHECK(shape.reads || !parts.any(),
             "a rank that reads no samples cannot know their masks, positions and lengths");
   if (!shape.reads) return;
@@ -50,7 +54,7 @@ BatchLoader::BatchLoader(std::shared_ptr<const SampleSource> source, const Batch
                      .data_rank = shape.data_rank};
   const BatchOrder reading = meta ? BatchOrder({}, cut, {}) : BatchOrder(order, cut, num_samples);
   reader_ = std::make_shared<const Reader>(
-      Reader{std::move(source), reading, shape, layout_, vocab_size});
+      Reader{std::move(source), reading, shape, whole, layout_, vocab_size});
   device_ = empty({shape.num_micro_batches, layout_.size()}, DType::i32, device, Purpose::runtime);
   for (Staging& staging : staging_)
     staging.memory = device.runtime().backend().host_buffer(device_.bytes());
@@ -163,7 +167,28 @@ BatchLoader::HostBatch BatchLoader::Reader::read(int64_t consumed,
     batch.sequences.push_back(sequences);
   }
   check_mapped_files();  // what was read may be zeros of a file that is not whole any more
+  keep_own_rows(batch.numbers);
   return batch;
+}
+
+void BatchLoader::Reader::keep_own_rows(std::vector<int32_t>& numbers) const {
+  if (shape.cut.ranks == 1) return;
+  const int64_t width = layout.packed ? 1 : shape.micro_batch;  // of a row of numbers
+  const std::vector<RowSpan> spans = shape.cut.spans(layout.plane / width);
+  const int64_t planes = layout.cu_seqlens_at() / layout.plane;
+  const int64_t micro_batches = int64_t(numbers.size()) / layout.size();
+  std::vector<int32_t> kept(size_t(micro_batches * own.size()));
+  for (int64_t k = 0; k < micro_batches; ++k) {
+    const int32_t* from = numbers.data() + k * layout.size();
+    int32_t* to = kept.data() + k * own.size();
+    for (int64_t plane = 0; plane < planes; ++plane)
+      for (const RowSpan& span : spans)
+        std::copy_n(from + plane * layout.plane + span.global * width, span.count * width,
+                    to + plane * own.plane + span.local * width);
+    std::copy_n(from + layout.cu_seqlens_at(), layout.size() - layout.cu_seqlens_at(),
+                to + own.cu_seqlens_at());
+  }
+  numbers = std::move(kept);
 }
 
 // Token 0 everywhere, and no label that counts.
@@ -185,6 +210,7 @@ BatchLoader::HostBatch BatchLoader::Reader::blank(int64_t num_micro_batches) con
     std::fill(ends, numbers + layout.size(), int32_t(layout.plane));
     for (int64_t j = 0; j < b; ++j) ends[j] = int32_t(j * shape.seq_length);
   }
+  keep_own_rows(batch.numbers);
   return batch;
 }
 
@@ -194,11 +220,11 @@ bool BatchLoader::begin_load(int64_t consumed, int64_t num_micro_batches) {
             shape_.num_micro_batches);
   consumed_ = consumed;
   num_micro_batches_ = num_micro_batches;
-  tokens_.assign(size_t(num_micro_batches), layout_.plane);
+  tokens_.assign(size_t(num_micro_batches), layout_.row);
   tokens_ahead_.clear();
   for (int64_t i = 0; i < num_micro_batches; ++i)
     for (int64_t k = 1; k <= layout_.ahead; ++k)
-      tokens_ahead_.push_back(layout_.plane - shape_.micro_batch * std::min(k, shape_.seq_length));
+      tokens_ahead_.push_back(layout_.row - shape_.micro_batch * std::min(k, shape_.seq_length));
   sequences_.clear();
   return shape_.reads && device_.device().kind() != DeviceKind::meta;
 }
@@ -271,8 +297,9 @@ Batch BatchLoader::micro_batch(int64_t k) const {
   if (!shape_.reads) return {};
   const Tensor numbers = device_.rows(k, 1).reshape({layout_.size()});
   const int64_t plane = layout_.plane;
-  const Shape shape =
-      layout_.packed ? Shape{plane, 1} : Shape{shape_.seq_length, shape_.micro_batch};
+  const Shape shape = layout_.packed
+                          ? Shape{plane, 1}
+                          : Shape{shape_.cut.rows(shape_.seq_length), shape_.micro_batch};
   Batch batch{.counted = {tokens_[size_t(k)]}};
   for (int64_t ahead = 0; ahead <= layout_.ahead; ++ahead) {
     const auto add = [&](const std::string& name, int64_t at) {
@@ -289,7 +316,7 @@ Batch BatchLoader::micro_batch(int64_t k) const {
   // there can be, most of them empty, every step asks for the same. On a GPU memory does not depend
   // on them, but empty ones cost time, and each pair of numbers costs a plan of attention: powers
   // of two are few.
-  Sequences sequences{.count = plane, .longest = shape_.seq_length};
+  Sequences sequences{.count = layout_.row, .longest = shape_.seq_length};
   if (device_.device().target() != DeviceKind::cpu && !sequences_.empty()) {
     const auto power = [](int64_t n) { return int64_t(std::bit_ceil(uint64_t(n))); };
     sequences.count = std::min(power(sequences_[size_t(k)].count), sequences.count);

@@ -14,6 +14,7 @@
 #include "phalanx/data/batch_order.h"
 #include "phalanx/data/sample_source.h"
 #include "phalanx/models/batch.h"
+#include "phalanx/parallel/context/sequence_cut.h"
 
 namespace phx {
 
@@ -28,6 +29,8 @@ struct BatchShape {
   // Whether this rank reads samples. The stages inside of a pipeline need none, unless samples have
   // masks, positions or lengths.
   bool reads = true;
+  // Which rows of every sequence this rank has. All ranks that share a sequence read all of it.
+  SequenceCut cut = {};
 
   int64_t samples() const { return micro_batch * num_micro_batches * data_ranks; }  // of all ranks
 };
@@ -37,7 +40,8 @@ struct BatchShape {
 // thread reads the one that comes next.
 //
 // Labels that do not count for the loss become -100. Samples of packed sequences lie one behind the
-// other in one row: [s * b, 1] instead of [s, b].
+// other in one row: [s * b, 1] instead of [s, b]. Of a sequence that ranks share each keeps the
+// rows of its cut; lengths and counts stay those of the whole.
 class BatchLoader {
  public:
   BatchLoader(std::shared_ptr<const SampleSource> source, const BatchShape& shape,
@@ -69,6 +73,7 @@ class BatchLoader {
     bool positions = false, packed = false;
     int64_t plane = 0;  // tokens of a micro-batch
     int64_t ahead = 0;
+    int64_t row = 0;  // tokens of all sequences together: where sequences begin
     int64_t size() const;
     int64_t tokens_at(int64_t k) const { return k * (positions ? 3 : 2) * plane; }
     int64_t labels_at(int64_t k) const { return tokens_at(k) + plane; }
@@ -90,7 +95,7 @@ class BatchLoader {
     std::shared_ptr<const SampleSource> source;
     BatchOrder order;
     BatchShape shape;
-    Layout layout;
+    Layout layout, own;  // of whole sequences, and of what this rank has
     int64_t vocab_size;
 
     HostBatch read(int64_t consumed, int64_t num_micro_batches) const;
@@ -99,6 +104,8 @@ class BatchLoader {
               Sequences& sequences) const;
     void fill_ahead(const Sample& sample, int64_t j, int32_t* numbers, HostBatch& batch) const;
     void check(const Sample& sample, int64_t index) const;
+    // Whole micro-batches -> those rows that this rank has.
+    void keep_own_rows(std::vector<int32_t>& numbers) const;
   };
   struct Ahead {
     int64_t consumed = 0, num_micro_batches = 0;
@@ -112,8 +119,8 @@ class BatchLoader {
   std::shared_ptr<const Reader> reader_;
   BatchShape shape_;
   bool interleaved_ =
-      false;  // neighbours of a micro-batch are as far apart as there are data ranks
-  Layout layout_;
+      false;       // neighbours of a micro-batch are as far apart as there are data ranks
+  Layout layout_;  // of what this rank has
   Tensor device_;  // i32 [num_micro_batches, layout.size()]; undefined if this rank reads none
   struct Staging {
     std::shared_ptr<void> memory;

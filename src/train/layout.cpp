@@ -43,6 +43,7 @@ class Checker {
     if (mesh && know({"num-distributed-optimizer-instances"})) check_copies(Grid::dense);
     check_tensor_parallel();
     check_sequence_parallel();
+    check_context_parallel();
     if (mesh && know({"num-experts", "expert-model-parallel-size", "expert-tensor-parallel-size"}))
       check_experts();
     if (mesh && know({"micro-batch-size", "global-batch-size", "step-batch-size-schedule",
@@ -125,9 +126,15 @@ class Checker {
           "--sequence-parallel cuts the sequence over the tensor-parallel ranks, but "
           "--tensor-model-parallel-size is 1",
           "leave it out, or use --tensor-model-parallel-size 2");
-    } else if (know({"seq-length"})) {
+    } else if (know({"seq-length"}) && ranks_.context_parallel_size == 1) {
       check_cut("--seq-length", "with --sequence-parallel: --seq-length", model_.seq_length);
     }
+  }
+
+  void check_context_parallel() {
+    if (!know({"context-parallel-size"})) return;
+    const Problems wrong = context_layout_problems(model_, ranks_, known_);
+    problems_.insert(problems_.end(), wrong.begin(), wrong.end());
   }
 
   void check_experts() {
@@ -287,6 +294,12 @@ class Checker {
   Problems problems_;
 };
 
+// Neighbours that exchange heads in layers of a2a+p2p.
+int cp_inner(const ParallelConfig& ranks) {
+  const std::vector<int64_t>& sizes = ranks.hierarchical_context_parallel_sizes;
+  return sizes.empty() ? 1 : int(sizes[0]);
+}
+
 }  // namespace
 
 int64_t expert_tensor_ranks(const ParallelConfig& parallel) {
@@ -347,6 +360,7 @@ Layout make_layout(const LayoutConfig& config, int64_t world) {
                  .experts = config.model.moe.any(),
                  .ep = int(ranks.expert_model_parallel_size),
                  .expert_tp = int(expert_tensor_ranks(ranks)),
+                 .cp_inner = cp_inner(ranks),
                  .shard_copies = ranks.sharding() == Sharding::no_shard
                                      ? 1
                                      : int(ranks.num_distributed_optimizer_instances),

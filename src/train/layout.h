@@ -9,6 +9,7 @@
 #include "phalanx/parallel/parallel_config.h"
 #include "phalanx/parallel/pipeline/placement.h"
 #include "phalanx/parallel/pipeline/schedule_kind.h"
+#include "phalanx/train/context_layout.h"
 #include "phalanx/train/train_config.h"
 #include "phalanx/transformer/transformer_config.h"
 
@@ -29,9 +30,6 @@ int64_t fewest_ranks(const ParallelConfig& parallel);
 // Ranks of one copy of the model: TP x PP x CP.
 int64_t model_ranks(const ParallelConfig& parallel);
 int64_t data_parallel_size(const ParallelConfig& parallel, int64_t world);
-
-// Was a value of the flag understood? ("num-layers")
-using KnownFlag = std::function<bool(const char* name)>;
 
 // Everything that keeps `world` ranks from training this model, each with the nearest values that
 // work. What would need a flag that is not `known` is left out; by default all are.

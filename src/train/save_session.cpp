@@ -103,8 +103,11 @@ CheckpointInfo info_to_save(const Session& session, const RunState& state) {
   info["data"] = json_text(nlohmann::json{{"description", session.data_description},
                                           {"fingerprint", parse_json(fingerprint)}});
   // For the curious: nothing reads it.
-  info["written_by"] = json_text(nlohmann::json{
-      {"world", session.mesh.size()}, {"tp", sizes.tp}, {"pp", sizes.pp}, {"dp", sizes.dp}});
+  info["written_by"] = json_text(nlohmann::json{{"world", session.mesh.size()},
+                                                {"tp", sizes.tp},
+                                                {"cp", sizes.cp},
+                                                {"pp", sizes.pp},
+                                                {"dp", sizes.dp}});
   return info;
 }
 

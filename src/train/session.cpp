@@ -93,9 +93,29 @@ BatchLoader loader(const RunConfig& config, std::shared_ptr<const SampleSource> 
        .data_rank = mesh.dp_rank(),
        .data_ranks = data_ranks,
        .ahead = config.model.mtp_num_layers,
-       .reads = reads},
+       .reads = reads,
+       .cut = {.ranks = mesh.sizes().cp, .rank = mesh.cp_rank()}},
       vocabulary_of(config.model), device,
       {.type = config.data.dataloader_type, .data_sharding = config.data.data_sharding});
+}
+
+Layout layout_on(Device device, const RunConfig& run, const Sources& sources, const Mesh& mesh) {
+  if (device.target() == DeviceKind::cuda) {
+    const Problems wrong =
+        context_device_problems(run.model, run.parallel, sources.first().parts().cu_seqlens);
+    PHX_CHECK(wrong.empty(), "this layout cannot be trained\n", format_problems(wrong));
+  }
+  return make_layout(run.layout(), mesh.size());
+}
+
+ContextParallel context_parallel(const RunConfig& run, const Mesh& mesh) {
+  ContextParallel context{.group = mesh.cp(),
+                          .inner = mesh.cp_inner(),
+                          .outer = mesh.cp_outer(),
+                          .comm = context_comms(run.parallel.cp_comm_type)};
+  const std::vector<int64_t>& sizes = run.parallel.hierarchical_context_parallel_sizes;
+  if (!sizes.empty() && sizes[0] == mesh.sizes().cp) context.inner = mesh.cp();  // no ring
+  return context;
 }
 
 std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layout& layout,
@@ -107,7 +127,8 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
                          .experts = {.group = mesh.dispatch(),
                                      .ep = mesh.expert_sizes().ep,
                                      .tp = mesh.expert_sizes().tp,
-                                     .tokens = mesh.tp_cp()}};
+                                     .tokens = mesh.tp_cp()},
+                         .context = context_parallel(run, mesh)};
   using Ahead = ModelPart::Ahead;
   std::vector<std::unique_ptr<Model>> chunks;
   const auto ahead = [&](const ChunkPlacement& chunk) {
@@ -124,6 +145,12 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
                                                      .end = chunk.has_loss,
                                                      .ahead = ahead(chunk)},
                                             .loss = run.loss()}));
+  for (const auto& chunk : chunks)
+    PHX_CHECK(
+        mesh.sizes().cp == 1 || chunk->takes_context_parallel(), "--context-parallel-size ",
+        mesh.sizes().cp,
+        ": this model, or a part of its layers, needs whole sequences\n  hint: it says that it "
+        "does not by takes_context_parallel(); or use --context-parallel-size 1");
   return chunks;
 }
 
@@ -224,7 +251,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device)
 Session::Session(const RunConfig& run, const Sources& sources, Device device, const Mesh& ranks)
     : config(run),
       mesh(ranks),
-      layout(make_layout(config.layout(), mesh.size())),
+      layout(layout_on(device, config, sources, mesh)),
       batch_schedule(config.train.batch_schedule(config.model.seq_length, mesh.sizes().dp)),
       chunks(make_chunks(config, layout, mesh)),
       store(modules_of(chunks), device, store_options(config, mesh)),

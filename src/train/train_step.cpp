@@ -177,7 +177,7 @@ std::vector<double> TrainStep::losses_ahead() {
   copy(ahead_tally_, sums);
   for (int64_t k = 0; k < loss_.ahead; ++k) {
     Tensor count = ahead_sums_.rows(loss_.ahead + k, 1);
-    kernels::fill(count, double(counted_ahead_[size_t(k)]));
+    kernels::fill(count, counts_samples() ? double(counted_ahead_[size_t(k)]) : 0.0);
   }
   // Every tensor-parallel rank has added the same.
   if (!counts_loss()) set_zero(ahead_sums_);
@@ -235,8 +235,8 @@ void TrainStep::warm_up(const StageWork& work) {
 
 void TrainStep::begin(Counts counts, const StepSettings& settings) {
   const int64_t tokens = std::reduce(counts.begin(), counts.end());
-  StepValues values =
-      step_values(settings.update, config_.adam_beta1, config_.adam_beta2, double(tokens));
+  StepValues values = step_values(settings.update, config_.adam_beta1, config_.adam_beta2,
+                                  counts_samples() ? double(tokens) : 0.0);
   values.lr = settings.lr;
   values.decoupled_lr = settings.decoupled_lr.value_or(settings.lr);
   values.weight_decay = settings.weight_decay;
@@ -320,6 +320,7 @@ std::optional<double> TrainStep::evaluate(BatchLoader& batch, int64_t first_samp
   } else {
     kernels::fill(weight, double(std::reduce(counts.begin(), counts.end())));
   }
+  if (!counts_samples()) set_zero(weight);
   if (!counts_loss()) set_zero(totals);
   kernels::fill(failures, unread ? 1.0 : 0.0);
   if (parts_.mesh.world() != nullptr)

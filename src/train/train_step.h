@@ -122,6 +122,9 @@ class TrainStep {
   void end_step();
   void count_ahead(const StageWork& work, int64_t micro_batches);
   const CheckedSchedule& schedule(const char* kind, int64_t micro_batches);
+  // Whether what is known of whole samples enters a sum over the ranks: one of those that share a
+  // sequence.
+  bool counts_samples() const { return parts_.mesh.cp_rank() == 0; }
   bool counts_loss() const { return parts_.mesh.last_stage() && parts_.mesh.tp_rank() == 0; }
 
   StepParts parts_;

@@ -66,6 +66,14 @@ std::vector<std::string> TransformerBlock::part_names() const {
   return names;
 }
 
+bool TransformerBlock::takes_context_parallel() const {
+  return std::ranges::all_of(layers_, [](const auto& layer) {
+    return std::ranges::all_of(layer->parts(), [](const NamedPart& named) {
+      return named.part->takes_context_parallel();
+    });
+  });
+}
+
 Tensor TransformerBlock::run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
                              const ForwardContext& context, const RecomputePolicy& policy) {
   Tensor y = x;

@@ -34,6 +34,7 @@ class TransformerBlock : public Module {
   Tensor forward(const Tensor& x, const RopeTables& rope,
                  const ForwardContext& context);  // [s/tp, b, h] -> [s/tp, b, h]
   std::vector<std::string> part_names() const;    // of all its layers, each once
+  bool takes_context_parallel() const;            // all parts do
 
  private:
   Tensor run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,

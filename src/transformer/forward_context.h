@@ -8,6 +8,7 @@
 #include "phalanx/core/sample_place.h"
 #include "phalanx/core/tensor.h"
 #include "phalanx/ops/attention.h"
+#include "phalanx/parallel/context/sequence_cut.h"
 
 namespace phx {
 
@@ -29,7 +30,10 @@ struct ForwardContext {
   int64_t first_position = 0;  // of the sequence's first token
   Tensor positions = {};       // i32 [s, b] of every token; undefined: they count up from the first
   PackedSequences packed = {};  // of a row [t, 1] of several sequences; undefined: s is one
-  bool causal = true;           // a token sees those before it only; else all of its sequence
+  // Which rows of every sequence a rank of context parallelism has; lengths of `packed` are those
+  // of all ranks together.
+  SequenceCut cut = {};
+  bool causal = true;  // a token sees those before it only; else all of its sequence
   // [1] acc: loss_scale n_k / N, n_k tokens of the micro-batch counting: with it a mean over the
   // micro-batch (a loss of the router's) enters the gradients. Undefined: there are none.
   Tensor mean_scale = {};

@@ -3,6 +3,7 @@
 #include "phalanx/core/segment.h"
 #include "phalanx/ops/attention.h"
 #include "phalanx/ops/columns.h"
+#include "phalanx/parallel/context/context_attention.h"
 #include "phalanx/transformer/self_attention.h"
 
 namespace phx {
@@ -51,6 +52,7 @@ LatentAttention::LatentAttention(const LayerContext& layer)
     : config_(layer.config),
       layer_(layer.layer),
       tp_(layer.ranks.tp),
+      ranks_(layer.ranks.context),
       heads_(heads_on_rank(config_, tp_)),
       dropout_site_("decoder.layers." + std::to_string(layer_) + ".self_attention."),
       norm_(norm_spec(config_, config_.hidden_size, axes_in_sequence(tp_))),
@@ -134,10 +136,10 @@ Tensor LatentAttention::attend(const Tensor& q_source, const Tensor& kv_latent,
 }
 
 Tensor LatentAttention::core(const Tensor& q, const Tensor& kv, const ForwardContext& context) {
-  return attention(
+  return context_attention(
       q, kv, {.n = heads_.n, .g = heads_.n, .d = heads_.key(), .dv = heads_.value},
       attention_options(config_, layer_, tp_.first(config_.num_attention_heads), context),
-      context.packed);
+      context.packed, ranks_, layer_);
 }
 
 Tensor LatentAttention::cached(const Tensor& q, const Tensor& kv, const ForwardContext& context) {

@@ -20,6 +20,7 @@ class LatentAttention : public LayerPart {
  public:
   explicit LatentAttention(const LayerContext& layer);
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
+  bool takes_context_parallel() const override { return true; }
 
  private:
   // A linear layer that every tensor-parallel rank has whole and uses on its own rows.
@@ -46,6 +47,7 @@ class LatentAttention : public LayerPart {
   const TransformerConfig& config_;
   int64_t layer_;
   TensorParallel tp_;
+  ContextParallel ranks_;
   LatentHeads heads_;  // of this rank
   std::string dropout_site_;
   NormModule norm_;

@@ -1,6 +1,7 @@
 // What the parts of a layer are built with: how the model is cut, and which layer it is.
 #pragma once
 
+#include "phalanx/parallel/context/context_parallel.h"
 #include "phalanx/parallel/expert/dispatch.h"
 #include "phalanx/parallel/tensor/tensor_parallel.h"
 #include "phalanx/transformer/transformer_config.h"
@@ -13,6 +14,7 @@ struct ModelRanks {
   // Tensor-parallel ranks that share a key group, when there are more ranks than groups.
   Communicator* key_sharers = nullptr;
   ExpertParallel experts = {};
+  ContextParallel context = {};
 };
 
 struct LayerContext {

@@ -28,6 +28,9 @@ class LayerPart : public Module {
   // residual + branch(x): [s/tp, b, h], [s/tp, b, h] -> [s/tp, b, h]. In most layers the two are
   // the same tensor; branches side by side take the same x and add to each other's result.
   virtual Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) = 0;
+  // Whether it is right when a rank has some rows of every sequence only (ForwardContext::cut).
+  // What works on a token at a time is, once it says so.
+  virtual bool takes_context_parallel() const { return false; }
 };
 
 struct NamedPart {

@@ -14,6 +14,7 @@ class Mlp : public LayerPart {
   explicit Mlp(const LayerContext& layer);
 
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
+  bool takes_context_parallel() const override { return true; }
 
  private:
   const TransformerConfig& config_;

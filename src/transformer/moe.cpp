@@ -5,6 +5,7 @@
 #include "phalanx/ops/activation.h"
 #include "phalanx/ops/add.h"
 #include "phalanx/ops/dropout.h"
+#include "phalanx/parallel/context/swap_heads.h"
 #include "phalanx/transformer/mlp.h"
 #include "phalanx/transformer/normed_linear.h"
 
@@ -198,8 +199,13 @@ Routing MoeLayer::choose(const Tensor& tokens, const Tensor& x, const ForwardCon
   const Routing routing = forced ? Routing{} : by_router(logits, x.dim(1), context);
   if (!forced && !context.rehearsal) return routing;
   Tensor indices = empty({t, options.topk}, DType::i32, tokens.device());
-  const int64_t first = ranks_.tokens == nullptr ? 0 : ranks_.tokens->rank() * t;
-  kernels::route_evenly(first, e, indices);
+  const int64_t b = x.dim(1), rows = x.dim(0);  // [s/tp, b, h]
+  const int64_t skipped = tp_.cuts_sequence() ? tp_.rank() * rows : 0;
+  const int64_t s = rows * (tp_.cuts_sequence() ? tp_.size() : 1) * context.cut.ranks;
+  for (const RowSpan& span : context.cut.spans(s, skipped, rows)) {
+    Tensor of_span = indices.rows((span.local - skipped) * b, span.count * b);
+    kernels::route_evenly(span.global * b, e, of_span);
+  }
   return route_to(logits, indices, options);
 }
 
@@ -227,11 +233,13 @@ Routing MoeLayer::by_router(const Tensor& logits, int64_t samples,
   const auto rows =
       int64_t(std::ceil(double(all * options.topk) / double(e) * *moe.moe_expert_capacity_factor));
   if (rows >= all) return routing;  // an expert gets a token once at most
-  return within_capacity(routing,
-                         {.experts = e,
-                          .rows = rows,
-                          .by_weight = moe.moe_token_drop_policy == TokenDropPolicy::probs},
-                         ranks_.tokens);
+  Capacity capacity{
+      .experts = e, .rows = rows, .by_weight = moe.moe_token_drop_policy == TokenDropPolicy::probs};
+  if (const int64_t ranks = context.cut.ranks; ranks > 1) {
+    capacity.in_sequence = [ranks](const Tensor& x) { return in_sequence_order(x, ranks); };
+    capacity.by_rank = [ranks](const Tensor& x) { return in_rank_order(x, ranks); };
+  }
+  return within_capacity(routing, capacity, ranks_.tokens);
 }
 
 Tensor MoeLayer::routed(const Tensor& normed, const LayerCall& call) {  // [s/tp, b, h]

@@ -46,6 +46,7 @@ class MoeLayer : public LayerPart {
  public:
   explicit MoeLayer(const LayerContext& layer);
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
+  bool takes_context_parallel() const override { return true; }
   void end_step(const StepEnd& step) override;
 
  private:

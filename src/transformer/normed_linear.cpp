@@ -21,11 +21,21 @@ std::optional<NormSpec> post_norm_spec(const TransformerConfig& config, const Te
 RandomSite random_site(const std::string& name, const ForwardContext& context,
                        const TensorParallel& tp, int64_t local_rows) {
   const int64_t skipped = tp.cuts_sequence() ? tp.rank() * local_rows : 0;
-  return {.seed = context.seed,
-          .site = site_of(name),
-          .step = context.step,
-          .samples = context.samples,
-          .first_position = context.first_position + skipped};
+  RandomSite site{.seed = context.seed,
+                  .site = site_of(name),
+                  .step = context.step,
+                  .samples = context.samples,
+                  .first_position = context.first_position + skipped};
+  if (context.cut.ranks == 1) return site;
+  // Rows of all context-parallel ranks together.
+  const int64_t s = local_rows * (tp.cuts_sequence() ? tp.size() : 1) * context.cut.ranks;
+  const std::vector<RowSpan> spans = context.cut.spans(s, skipped, local_rows);
+  site.first_position = spans.at(0).global;
+  if (spans.size() > 1) {
+    site.split = spans[1].local - skipped;
+    site.position_after_split = spans[1].global;
+  }
+  return site;
 }
 
 NormedLinear::NormedLinear(const std::optional<NormSpec>& norm, int64_t in, const RowCut& out,

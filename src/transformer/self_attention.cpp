@@ -7,6 +7,7 @@
 #include "phalanx/ops/head_norm.h"
 #include "phalanx/ops/rope.h"
 #include "phalanx/ops/wide_norm.h"
+#include "phalanx/parallel/context/context_attention.h"
 #include "phalanx/parallel/tensor/key_groups.h"
 
 namespace phx {
@@ -85,6 +86,7 @@ SelfAttention::SelfAttention(const LayerContext& layer)
       heads_(config_, layer.ranks.tp),
       key_sharers_(layer.ranks.key_sharers),
       tp_group_(layer.ranks.tp.group),
+      ranks_(layer.ranks.context),
       dropout_site_("decoder.layers." + std::to_string(layer_) + ".self_attention."),
       linear_qkv_(norm_spec(config_, config_.hidden_size, axes_in_sequence(layer.ranks.tp)),
                   config_.hidden_size, qkv_rows(config_, layer.ranks.tp),
@@ -189,8 +191,9 @@ CachedKeys add_to_cache(LayerCache& cache, int64_t before, const Tensor& kv, int
 }
 
 Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  // -> [s, b, n d]
-  return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
-                   attention_options(config_, layer_, heads_.first_head, context), context.packed);
+  return context_attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
+                           attention_options(config_, layer_, heads_.first_head, context),
+                           context.packed, ranks_, layer_);
 }
 
 Tensor SelfAttention::cached(const Tensor& qkv, const ForwardContext& context) {

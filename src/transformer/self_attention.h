@@ -54,6 +54,7 @@ class SelfAttention : public LayerPart {
   explicit SelfAttention(const LayerContext& layer);
 
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
+  bool takes_context_parallel() const override { return true; }
 
  private:
   Tensor all_heads_norm(const Tensor& qkv);
@@ -64,6 +65,7 @@ class SelfAttention : public LayerPart {
   int64_t layer_;
   HeadCut heads_;
   Communicator *key_sharers_, *tp_group_;
+  ContextParallel ranks_;
   std::string dropout_site_;
   NormedLinear linear_qkv_;
   std::optional<NormModule> q_norm_, k_norm_;

@@ -7,6 +7,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/math.h"
+#include "phalanx/verify/shrink_context.h"
 #include "phalanx/verify/shrink_layers.h"
 
 namespace phx {
@@ -14,13 +15,14 @@ namespace phx {
 namespace {
 
 struct LayoutAxes {
-  int64_t tp = 1, pp = 1, dp = 1;
+  int64_t tp = 1, cp = 1, pp = 1, dp = 1;
   int64_t copies = 1;  // of shards, among the dp ranks
-  int64_t ranks() const { return tp * pp * dp; }
+  int64_t ranks() const { return tp * cp * pp * dp; }
 };
 
 LayoutAxes axes_of(const ParallelConfig& parallel, int64_t world) {
   return {.tp = parallel.tensor_model_parallel_size,
+          .cp = parallel.context_parallel_size,
           .pp = parallel.pipeline_model_parallel_size,
           .dp = data_parallel_size(parallel, world),
           .copies = parallel.num_distributed_optimizer_instances};
@@ -28,30 +30,41 @@ LayoutAxes axes_of(const ParallelConfig& parallel, int64_t world) {
 
 // Two data-parallel ranks show what more would; two groups of two where each has all shards. A
 // pipeline of three stages has one that is neither first nor
-// last: that comes before more tensor-parallel ranks, of which four share key groups by twos.
+// last: that comes before more tensor-parallel ranks, of which four share key groups by twos, and
+// before more context-parallel ones, of which four have neighbours that keys do not come from.
 LayoutAxes shrink_axes(const LayoutAxes& all, int64_t most_ranks) {
   const int64_t most_dp = all.copies > 1 && all.dp > all.copies ? 4 : 2;
   const auto worth = [&](const LayoutAxes& a) {
     return std::tuple(std::min<int64_t>(a.dp, 2), std::min<int64_t>(a.pp, 3), a.copies,
+                      std::min<int64_t>(a.tp, 2), std::min<int64_t>(a.cp, 4),
                       std::min<int64_t>(a.tp, 4), std::min<int64_t>(a.pp, 4), -a.ranks());
   };
   std::optional<LayoutAxes> best;
   for (int64_t tp = std::min<int64_t>(all.tp, 2); tp <= std::min(all.tp, most_ranks); ++tp)
     for (int64_t pp = std::min<int64_t>(all.pp, 2); pp <= std::min<int64_t>(all.pp, 4); ++pp)
-      for (int64_t dp = 1; dp <= std::min(all.dp, most_dp); ++dp) {
-        if (dp == 3) continue;
-        const LayoutAxes axes{tp, pp, dp, dp == 4 ? 2 : 1};
-        // What is cut over all.tp ranks can be cut over a divisor of them.
-        if (all.tp % tp != 0 || axes.ranks() > most_ranks) continue;
-        if (!best || worth(axes) > worth(*best)) best = axes;
-      }
-  PHX_CHECK(best.has_value(), "TP ", all.tp, " x PP ", all.pp, " has no smaller form of at most ",
-            most_ranks, " ranks");
+      for (int64_t dp = 1; dp <= std::min(all.dp, most_dp); ++dp)
+        for (int64_t cp = std::min<int64_t>(all.cp, 2); cp <= std::min<int64_t>(all.cp, 4); ++cp) {
+          if (dp == 3) continue;
+          const LayoutAxes axes{tp, cp, pp, dp, dp == 4 ? 2 : 1};
+          // What is cut over all.tp ranks can be cut over a divisor of them.
+          if (all.tp % tp != 0 || all.cp % cp != 0 || axes.ranks() > most_ranks) continue;
+          if (!best || worth(axes) > worth(*best)) best = axes;
+        }
+  PHX_CHECK(best.has_value(), "TP ", all.tp, " x CP ", all.cp, " x PP ", all.pp,
+            " has no smaller form of at most ", most_ranks, " ranks");
   return *best;
 }
 
+// Heads are cut over tensor-parallel ranks, and where context-parallel ranks exchange heads for
+// positions over those, too.
+struct HeadRanks {
+  int64_t tp = 1, exchanging = 1;
+  int64_t all() const { return tp * exchanging; }
+};
+
 // Query heads and key groups: ranks that have several groups, one, or share one still do.
-void shrink_heads(TransformerConfig& model, int64_t old_tp, int64_t tp) {
+void shrink_heads(TransformerConfig& model, const HeadRanks& before, const HeadRanks& ranks) {
+  const int64_t old_tp = before.all(), tp = ranks.all();
   const int64_t heads = model.num_attention_heads, groups = model.query_groups();
   int64_t small_groups = 1;
   if (groups >= old_tp) {
@@ -75,9 +88,10 @@ int64_t small_head_dim(TransformerConfig model, int64_t tp) {
 }
 
 // Head sizes that differ still do, and latent vectors stay narrower than what they stand for.
-void shrink_latents(TransformerConfig& model, int64_t old_tp, int64_t tp) {
+void shrink_latents(TransformerConfig& model, const HeadRanks& before, const HeadRanks& ranks) {
   LatentConfig& latent = model.latent;
-  model.num_attention_heads = tp * std::min<int64_t>(model.num_attention_heads / old_tp, 2);
+  model.num_attention_heads =
+      ranks.all() * std::min<int64_t>(model.num_attention_heads / before.all(), 2);
   const bool as_wide = latent.v_head_dim == latent.query_channels();
   latent.qk_head_dim = 6;
   latent.qk_pos_emb_head_dim = 4;
@@ -85,17 +99,17 @@ void shrink_latents(TransformerConfig& model, int64_t old_tp, int64_t tp) {
   latent.kv_lora_rank = 12;
   if (latent.q_lora_rank) latent.q_lora_rank = 14;
   model.hidden_size = 24;
-  model.ffn_hidden_size = round_up(model.hidden_size + 8, tp);
+  model.ffn_hidden_size = round_up(model.hidden_size + 8, ranks.tp);
 }
 
-void shrink_widths(TransformerConfig& model, int64_t old_tp, int64_t tp) {
-  if (model.latent.any()) return shrink_latents(model, old_tp, tp);
+void shrink_widths(TransformerConfig& model, const HeadRanks& before, const HeadRanks& ranks) {
+  if (model.latent.any()) return shrink_latents(model, before, ranks);
   const bool heads_fill = model.num_attention_heads * model.head_dim() == model.hidden_size;
-  shrink_heads(model, old_tp, tp);
-  model.kv_channels = small_head_dim(model, tp);
+  shrink_heads(model, before, ranks);
+  model.kv_channels = small_head_dim(model, ranks.tp);
   const int64_t all_heads = model.num_attention_heads * *model.kv_channels;
   model.hidden_size = heads_fill ? all_heads : all_heads + 8;
-  model.ffn_hidden_size = round_up(model.hidden_size + 8, tp);
+  model.ffn_hidden_size = round_up(model.hidden_size + 8, ranks.tp);
 }
 
 // The ranks of experts: as many as the dense layers' tensor parallelism has, one, fewer or more.
@@ -111,19 +125,20 @@ void shrink_expert_ranks(ParallelConfig& ranks, const LayoutAxes& old_axes, Layo
   int64_t& ep = ranks.expert_model_parallel_size;
   const int64_t small_etp = etp.value_or(axes.tp);
   if (ranks.use_tp_pp_dp_mapping) {  // experts and dense layers have as many data-parallel ranks
-    ep = std::max<int64_t>(axes.tp / small_etp, 1);
+    ep = std::max<int64_t>(axes.tp * axes.cp / small_etp, 1);
     return;
   }
   ep = std::min<int64_t>(ep, 2);
   // Two copies of the model may be too few ranks for both.
-  const auto fits = [&](int64_t dp) { return axes.tp * dp % (ep * small_etp) == 0; };
-  for (int64_t dp = axes.dp; dp <= old_axes.dp && axes.tp * axes.pp * dp <= most_ranks; ++dp)
+  const int64_t tokens = axes.tp * axes.cp;  // ranks that share those of a sample
+  const auto fits = [&](int64_t dp) { return tokens * dp % (ep * small_etp) == 0; };
+  for (int64_t dp = axes.dp; dp <= old_axes.dp && tokens * axes.pp * dp <= most_ranks; ++dp)
     if (fits(dp)) {
       axes.dp = dp;
       return;
     }
   if (etp) etp = std::min(*etp, axes.tp);
-  ep = std::gcd(ep, axes.tp * axes.dp / etp.value_or(axes.tp));
+  ep = std::gcd(ep, tokens * axes.dp / etp.value_or(axes.tp));
 }
 
 // Experts that are shared by ranks, or cut, still are; a token still leaves some out.
@@ -156,15 +171,17 @@ void shrink_experts(RunConfig& config, const LayoutAxes& old_axes, LayoutAxes& a
 int64_t copies_of_shards(const RunConfig& config, const LayoutAxes& axes) {
   const int64_t experts =
       config.model.moe.any()
-          ? axes.tp * axes.dp /
+          ? axes.tp * axes.cp * axes.dp /
                 (config.parallel.expert_model_parallel_size * expert_tensor_ranks(config.parallel))
           : axes.dp;
   return axes.dp % axes.copies == 0 && experts % axes.copies == 0 ? axes.copies : 1;
 }
 
-void shrink_sequence(TransformerConfig& model, int64_t tp) {
+void shrink_sequence(TransformerConfig& model, const LayoutAxes& axes) {
   const int64_t length = model.seq_length;
-  model.seq_length = round_up(8, tp);
+  // Two chunks of several tokens for each rank that shares it.
+  model.seq_length =
+      axes.cp == 1 ? round_up(8, axes.tp) : round_up(16, axes.cp * std::lcm<int64_t>(2, axes.tp));
   const int64_t spare = model.max_position_embeddings > length ? 4 : 0;
   model.max_position_embeddings = model.seq_length + spare;
   // A window that leaves something out still does.
@@ -227,6 +244,7 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
   };
   const LayoutAxes a = axes_of(before.parallel, world_before), b = axes_of(after.parallel, world);
   note("TP", a.tp, b.tp);
+  note("CP", a.cp, b.cp);
   note("PP", a.pp, b.pp);
   note("DP", a.dp, b.dp);
   note("groups with all shards", a.copies, b.copies);
@@ -281,13 +299,16 @@ SmallRun shrink(const RunConfig& config, int64_t world, int64_t most_ranks) {
   RunConfig& small = run.config;
   small.parallel.tensor_model_parallel_size = axes.tp;
   small.parallel.pipeline_model_parallel_size = axes.pp;
-  shrink_widths(small.model, old_axes.tp, axes.tp);
+  shrink_context_ranks(small.parallel, axes.cp);
+  shrink_widths(small.model, {old_axes.tp, ranks_that_exchange_heads(config.parallel)},
+                {axes.tp, ranks_that_exchange_heads(small.parallel)});
   shrink_experts(small, old_axes, axes, most_ranks);
   small.parallel.num_distributed_optimizer_instances = copies_of_shards(small, axes);
   run.world = int(axes.ranks());
-  shrink_sequence(small.model, axes.tp);
+  shrink_sequence(small.model, axes);
   shrink_vocabulary(small.model, old_axes.tp);
   shrink_layers(small, before.placement, int(axes.pp));
+  share_out_context_comms(small.parallel, small.model.num_layers);
   shrink_batch(small, before, config.train.num_micro_batches(old_axes.dp), axes);
   prove_in_doubles(small);
   run.changes = changes_between(config, world, small, run.world);

@@ -39,6 +39,24 @@ TEST(Mesh, RanksOfSamplesAndOfPositionsAreOneGroupButTwoAxes) {
   EXPECT_EQ(group_ranks, (std::set{0, 1, 2, 3})) << "which piece of the optimizer it owns";
 }
 
+TEST(Mesh, RanksThatShareSequencesHaveNeighboursAndARing) {
+  run_thread_ranks(8, {}, [&](World& world) {
+    const Mesh mesh(world, {.sizes = {.tp = 2, .cp = 4, .ep = 1, .dp = 1, .pp = 1}, .cp_inner = 2});
+    const int tp = world.rank() % 2, cp = world.rank() / 2;
+    EXPECT_EQ(mesh.cp_rank(), cp);
+    EXPECT_EQ(mesh.cp()->members(), (std::vector{tp, 2 + tp, 4 + tp, 6 + tp}));
+    const int first = cp / 2 * 4 + tp;
+    EXPECT_EQ(mesh.cp_inner()->members(), (std::vector{first, first + 2}));
+    const int place = cp % 2 * 2 + tp;
+    EXPECT_EQ(mesh.cp_outer()->members(), (std::vector{place, place + 4}));
+  });
+  run_thread_ranks(2, {}, [&](World& world) {
+    const Mesh mesh(world, {.sizes = {.cp = 2}, .cp_inner = 2});
+    EXPECT_EQ(size_of(mesh.cp()), 2);
+    EXPECT_EQ(size_of(mesh.cp_inner()), 1) << "all of them are neighbours";
+  });
+}
+
 TEST(Mesh, BucketsAreSummedOverTheRanksThatOwnershipNames) {
   for (const char* order : {kDefaultOrder, kPipelineBeforeData})
     run_thread_ranks(8, {}, [&](World& world) {

@@ -7,19 +7,22 @@
 namespace phx {
 namespace {
 
-TEST(ParallelConfig, ContextParallelismIsRefused) {
+TEST(ParallelConfig, ContextParallelismTakesAWayForEachLayerAndTwoSizes) {
   ParallelConfig config;
   OptionSet options;
   options.add("Ranks", config);
   ParseReport report = options.parse(
-      std::vector<std::string>{"--tensor-model-parallel-size", "2", "--context-parallel-size", "2",
-                               "--pipeline-model-parallel-size", "4"});
+      std::vector<std::string>{"--context-parallel-size", "4", "--cp-comm-type", "a2a", "a2a+p2p",
+                               "--hierarchical-context-parallel-sizes", "2", "2"});
   options.check(parallel_rules(), report);
-  ASSERT_EQ(report.problems.size(), 1u);
-  EXPECT_EQ(report.problems[0].text,
-            "--context-parallel-size 2: this kind of parallelism is not in this build yet");
-  EXPECT_EQ(report.problems[0].hint, "use --context-parallel-size 1");
-  EXPECT_EQ(report.problems[0].kind, ProblemKind::refused);
+  EXPECT_TRUE(report.problems.empty());
+  EXPECT_EQ(config.cp_comm_type, (std::vector<std::string>{"a2a", "a2a+p2p"}));
+  EXPECT_EQ(config.hierarchical_context_parallel_sizes, (std::vector<int64_t>{2, 2}));
+
+  OptionSet others;
+  others.add("Ranks", config);
+  report = others.parse(std::vector<std::string>{"--cp-comm-type", "ring"});
+  EXPECT_EQ(report.problems.size(), 1u);
 }
 
 TEST(ParallelConfig, OverlappedGathersNeedAShardedOptimizerInBuckets) {

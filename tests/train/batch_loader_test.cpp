@@ -40,6 +40,29 @@ std::vector<int> ints(const Tensor& x) {
   return {values.begin(), values.end()};
 }
 
+// Sample i is i * 10 .. i * 10 + 3; of every one the first token has no loss and is a sequence
+// alone.
+class Fours : public SampleSource {
+ public:
+  explicit Fours(bool packed) : packed_(packed) {}
+  void sample(int64_t index, Sample& out) const override {
+    const auto first = int32_t(index * 10);
+    out.tokens = {first, first + 1, first + 2, first + 3};
+    out.labels = {first + 1, first + 2, first + 3, first + 4};
+    out.loss_mask = {0, 1, 1, 1};
+    if (packed_) out.positions = {0, 0, 1, 2};
+    if (packed_) out.cu_seqlens = {0, 1, 4};
+  }
+  SampleParts parts() const override {
+    return {.loss_mask = true, .positions = packed_, .cu_seqlens = packed_};
+  }
+  std::optional<int64_t> num_samples() const override { return 20; }
+  std::string description() const override { return "fours"; }
+
+ private:
+  bool packed_;
+};
+
 BatchShape two_by_two() { return {.micro_batch = 2, .num_micro_batches = 2, .seq_length = 3}; }
 
 TEST(BatchLoader, SamplesAreColumns) {
@@ -68,6 +91,53 @@ TEST(BatchLoader, LabelsWithoutLossAreIgnoredAndNotCounted) {
   EXPECT_THAT(ints(batch.tensors.at("labels")), ElementsAre(1, -100, 2, 12, 3, 13));
   EXPECT_THAT(ints(batch.tensors.at("positions")), ElementsAre(0, 0, 1, 0, 2, 1));
   EXPECT_THAT(loader.tokens(), ElementsAre(5, 5));
+}
+
+TEST(BatchLoader, RanksThatShareSequencesHaveAnEarlyAndALateChunkOfThem) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  for (const int64_t rank : {0, 1}) {
+    BatchLoader loader(std::make_shared<Fours>(false),
+                       {.micro_batch = 2,
+                        .num_micro_batches = 1,
+                        .seq_length = 4,
+                        .ahead = 1,
+                        .cut = {.ranks = 2, .rank = rank}},
+                       1000, runtime.device());
+    loader.load(0);
+    const Batch batch = loader.micro_batch(0);
+    const auto of = [&](const char* name) { return ints(batch.tensors.at(name)); };
+    EXPECT_EQ(batch.tensors.at("tokens").shape(), Shape({2, 2}));
+    EXPECT_EQ(of("tokens"), rank == 0 ? (std::vector{0, 10, 3, 13}) : (std::vector{1, 11, 2, 12}));
+    EXPECT_EQ(of("labels"),
+              rank == 0 ? (std::vector{-100, -100, 4, 14}) : (std::vector{2, 12, 3, 13}));
+    // What comes next may be another rank's.
+    EXPECT_EQ(of("tokens.1"), rank == 0 ? (std::vector{1, 11, 0, 0}) : (std::vector{2, 12, 3, 13}));
+    EXPECT_THAT(loader.tokens(), ElementsAre(6)) << "all that count, whoever has them";
+    EXPECT_THAT(batch.counted, ElementsAre(6, 6));
+    EXPECT_EQ(loader.squared_lengths(), 2 * 4 * 4);
+  }
+}
+
+TEST(BatchLoader, RanksCutARowOfPackedSequencesWhereverTheyBegin) {
+  Runtime runtime({.kind = DeviceKind::cpu});
+  for (const int64_t rank : {0, 1}) {
+    BatchLoader loader(std::make_shared<Fours>(true),
+                       {.micro_batch = 2,
+                        .num_micro_batches = 1,
+                        .seq_length = 4,
+                        .cut = {.ranks = 2, .rank = rank}},
+                       1000, runtime.device());
+    loader.load(0);
+    const Batch batch = loader.micro_batch(0);
+    const auto of = [&](const char* name) { return ints(batch.tensors.at(name)); };
+    EXPECT_EQ(batch.tensors.at("tokens").shape(), Shape({4, 1}));
+    EXPECT_EQ(of("tokens"), rank == 0 ? (std::vector{0, 1, 12, 13}) : (std::vector{2, 3, 10, 11}));
+    EXPECT_EQ(of("positions"), rank == 0 ? (std::vector{0, 0, 1, 2}) : (std::vector{1, 2, 0, 0}));
+    const std::vector<int> ends = ints(batch.packed.cu_seqlens);
+    EXPECT_EQ(std::vector(ends.begin(), ends.begin() + 6), (std::vector{0, 1, 4, 5, 8, 8}))
+        << "of the whole row";
+    EXPECT_EQ(batch.packed.max_seqlen, 4);
+  }
 }
 
 TEST(BatchLoader, PackedSamplesLieInOneRow) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "phalanx/base/error.h"
 #include "phalanx/verify/layout_run.h"
@@ -17,7 +18,8 @@ class ReferenceRuns {
   explicit ReferenceRuns(const LayoutRun& run) : run_(run) {}
 
   const Sources& sources(const RunConfig& config) {
-    auto& sources = sources_[*config.model.vocab_size];
+    auto& sources =
+        sources_[{*config.model.vocab_size, config.data.dataloader_inter_document_masking}];
     if (!sources) sources = std::make_unique<Sources>(config);
     return *sources;
   }
@@ -45,7 +47,8 @@ class ReferenceRuns {
   }
 
   LayoutRun run_;
-  std::map<int64_t, std::unique_ptr<Sources>> sources_;  // by vocabulary
+  // By vocabulary, and whether documents are kept apart.
+  std::map<std::pair<int64_t, bool>, std::unique_ptr<Sources>> sources_;
   std::map<std::string, std::unique_ptr<LayoutOutcome>> outcomes_;
 };
 

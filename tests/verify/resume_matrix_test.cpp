@@ -12,6 +12,7 @@
 #include "train/tiny_run.h"
 #include "verify/ahead_matrix.h"
 #include "verify/attention_matrix.h"
+#include "verify/context_matrix.h"
 #include "verify/expert_matrix.h"
 #include "verify/matrix_sample.h"
 #include "verify/parity_matrix.h"
@@ -129,6 +130,8 @@ TEST(ResumeMatrix, NorDoesItWithExperts) { expect_exact_resume_of(expert_matrix(
 TEST(ResumeMatrix, NorDoesItWithTokensAhead) { expect_exact_resume_of(ahead_matrix()); }
 
 TEST(ResumeMatrix, NorDoesItWithSharding) { expect_exact_resume_of(shard_matrix()); }
+
+TEST(ResumeMatrix, NorDoesItWhereRanksShareSequences) { expect_exact_resume_of(context_matrix()); }
 
 TEST(ResumeMatrix, NorDoesItWithOtherAttention) { expect_exact_resume_of(attention_matrix()); }
 

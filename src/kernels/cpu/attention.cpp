@@ -2,32 +2,73 @@
 // queries see with a running maximum and sum, so that no row of scores is ever whole.
 #include "phalanx/kernels/attention.h"
 
+#include <limits>
+
 #include "phalanx/kernels/cpu/attention_block.h"
 
 namespace phx::kernels::cpu {
 
+namespace {
+
+void check_ends(const AttentionInputs& in, int64_t i, int64_t begin, int64_t end) {
+  const bool last = i + 1 == in.num_seqs();
+  PHX_CHECK((i > 0 || begin == 0) && end >= begin && end - begin <= in.max_seqlen &&
+                (!last || in.place || end == in.q.s),
+            "attention: cu_seqlens should rise from 0 to the number of tokens ", in.q.s,
+            " in steps of at most max_seqlen ", in.max_seqlen, ", but sequence ", i, " is [", begin,
+            ", ", end, ")");
+}
+
+}  // namespace
+
 std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOptions& options) {
   std::vector<Sequence> sequences;
+  const AttentionPlace first = in.place.value_or(AttentionPlace{});
+  const SamplePlace& place = options.random.samples;
   for (int64_t i = 0; i < in.num_seqs(); ++i) {
-    const SamplePlace& place = options.random.samples;
     if (!in.packed()) {
-      sequences.push_back({0, 0, i, in.q.s, in.k.s, uint32_t(place.first + i * place.stride), 0});
+      sequences.push_back({.q_row = 0,
+                           .k_row = 0,
+                           .batch = i,
+                           .queries = in.q.s,
+                           .keys = in.k.s,
+                           .position = in.first_position(),
+                           .first_key = first.key,
+                           .sample = uint32_t(place.first + i * place.stride),
+                           .place = uint32_t(first.key)});
       continue;
     }
     const int32_t* ends = in.cu_seqlens.data<int32_t>();
-    const int64_t begin = ends[i], length = ends[i + 1] - ends[i];
-    PHX_CHECK((i > 0 || begin == 0) && length >= 0 && length <= in.max_seqlen &&
-                  (i + 1 < in.num_seqs() || ends[i + 1] == in.q.s),
-              "attention: cu_seqlens should rise from 0 to the number of tokens ", in.q.s,
-              " in steps of at most max_seqlen ", in.max_seqlen, ", but sequence ", i, " is [",
-              begin, ", ", ends[i + 1], ")");
-    // Empty ones fill a list up to a fixed length: there is nothing to do for them.
-    const int64_t tokens = place.tokens > 0 ? place.tokens : in.q.s;
-    const auto sample = uint32_t(place.first + begin / tokens * place.stride);
-    if (length > 0)
-      sequences.push_back({begin, begin, 0, length, length, sample, uint32_t(begin % tokens)});
+    const int64_t begin = ends[i], end = ends[i + 1];
+    check_ends(in, i, begin, end);
+    // What q and k have of it. Empty sequences fill a list up to a fixed length.
+    const int64_t q_begin = std::max(begin, first.query),
+                  q_end = std::min(end, first.query + in.q.s);
+    const int64_t k_begin = std::max(begin, first.key), k_end = std::min(end, first.key + in.k.s);
+    if (q_begin >= q_end || k_begin >= k_end) continue;
+    const int64_t tokens = place.tokens > 0 ? place.tokens : end;  // else the row is one sample
+    sequences.push_back({.q_row = q_begin - first.query,
+                         .k_row = k_begin - first.key,
+                         .batch = 0,
+                         .queries = q_end - q_begin,
+                         .keys = k_end - k_begin,
+                         .position = q_begin - k_begin,
+                         .first_key = k_begin - begin,
+                         .sample = uint32_t(place.first + begin / tokens * place.stride),
+                         .place = uint32_t(begin % tokens + k_begin - begin)});
   }
   return sequences;
+}
+
+void fill_rows(const HeadView& x, double value) {
+  for_float_dtype(x.dtype(), [&]<class T>() {
+    for (int64_t s = 0; s < x.s; ++s)
+      for (int64_t b = 0; b < x.b; ++b)
+        for (int64_t n = 0; n < x.n; ++n) {
+          T* row = row_of<T>(x, s, b, n);
+          std::fill(row, row + x.d, T(acc_t<T>(value)));
+        }
+  });
 }
 
 namespace {
@@ -77,7 +118,7 @@ void forward_block(const AttentionInputs& in, const AttentionOptions& options,
   using Acc = acc_t<T>;
   const int64_t d = in.q.d, ld = padded_head<Acc>(d), key_head = head / (in.q.n / in.k.n);
   const int64_t queries = std::min(kQueries, sequence.queries - first_query);
-  const int64_t position = first_query + sequence.keys - sequence.queries;
+  const int64_t position = first_query + sequence.position;
   load_rows<T>(in.q, sequence.q_row + first_query, sequence.batch, head, queries, scratch.rows, ld);
   transpose(kQueries, ld, scratch.rows, ld, Acc(attention_scale(in, options)), scratch.qt,
             kQueries);
@@ -115,7 +156,7 @@ void forward_block(const AttentionInputs& in, const AttentionOptions& options,
   transpose(ld, kQueries, scratch.ot, kQueries, Acc(1), scratch.rows, ld);
   Acc* inverse = scratch.shrink;
   for (int64_t q = 0; q < queries; ++q) {
-    inverse[q] = Acc(1) / scratch.sum[q];
+    inverse[q] = scratch.sum[q] > 0 ? Acc(1) / scratch.sum[q] : Acc(0);  // 0: it sees no key
     lse[q] = scratch.top[q] + std::log(scratch.sum[q]);
   }
   store_rows<T>(scratch.rows, ld, queries, inverse, o, sequence.q_row + first_query, sequence.batch,
@@ -134,6 +175,11 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, Tenso
 
   for_float_dtype(in.q.dtype(), [&]<class T>() {
     using Acc = acc_t<T>;
+    if (in.packed() && in.place) {
+      fill_rows(o, 0);
+      std::fill(lse.data<Acc>(), lse.data<Acc>() + lse.numel(),
+                -std::numeric_limits<Acc>::infinity());
+    }
     in.q.device().threads().parallel_for(first_task.back(), 1, [&](int64_t begin, int64_t end) {
       Scratch<Acc> scratch;
       for (int64_t task = begin; task < end; ++task) {

@@ -93,7 +93,7 @@ void backward_block(const Problem& problem, const Sequence& sequence, int64_t he
   const AttentionOptions& options = problem.options;
   const int64_t d = in.q.d, ld = padded_head<Acc>(d), key_head = head / (in.q.n / in.k.n);
   const int64_t queries = std::min(kQueries, sequence.queries - first);
-  const int64_t position = first + sequence.keys - sequence.queries;
+  const int64_t position = first + sequence.position;
   load_queries<T>(problem, sequence, head, first, queries, scratch);
 
   const KeyRange range = visible_keys(position, queries, sequence.keys, options);
@@ -173,6 +173,8 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
                         Tensor& workspace, const AttentionGradients& grads) {
   const Problem problem{in, options, o, lse, d_o, grads};
   const auto sequences = sequences_of(in, options);
+  if (in.packed() && in.place)
+    for (const HeadView* x : {&grads.dq, &grads.dk, &grads.dv}) fill_rows(*x, 0);
   // Names of their own: a lambda of C++20 may not capture those of a structured binding in
   // clang 14.
   const auto cut = attention_backward_split(in);

@@ -32,13 +32,18 @@ int64_t padded_head(int64_t d) {
   return round_up(d, kTile<Acc>);
 }
 
-// One sequence of the batch: where its rows begin in q and in k, and how many there are.
+// One sequence of the batch, or the part of it that q and k have: where its rows begin in q and in
+// k, and how many there are.
 struct Sequence {
   int64_t q_row, k_row, batch, queries, keys;
-  uint32_t sample;  // global, for dropout
-  uint32_t place;   // of query 0 within the sample
+  int64_t position;   // of query 0, counted from key 0
+  int64_t first_key;  // place of key 0 within the sequence
+  uint32_t sample;    // global, for dropout
+  uint32_t place;     // of key 0's position within the sample
 };
 std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOptions& options);
+// Rows of a part that belong to no sequence of the list are given these: nothing else writes them.
+void fill_rows(const HeadView& x, double value);
 
 struct Chunk {
   int64_t row, rows;             // keys, relative to the block
@@ -208,7 +213,8 @@ void block_scores(const Block& block, int64_t d, const Acc* k, int64_t ld, const
   });
 }
 
-// keep [keys, queries] = 0 or 1 / (1 - p). The block begins at a multiple of kDropoutKeys.
+// keep [keys, queries] = 0 or 1 / (1 - p). Keys are counted in the whole sequence, where the block
+// may begin anywhere.
 template <class Acc>
 void block_dropout(const Block& block, const AttentionOptions& options, const Sequence& sequence,
                    int64_t head, Acc* keep) {
@@ -216,17 +222,19 @@ void block_dropout(const Block& block, const AttentionOptions& options, const Se
   const uint64_t key = philox_key(random.seed, random.site, random.step);
   const uint32_t threshold = attention_dropout_threshold(options.dropout);
   const Acc kept = Acc(attention_dropout_scale(options.dropout));
-  for (int64_t first = 0; first < block.keys; first += kDropoutKeys) {
-    const int64_t end = std::min<int64_t>(block.keys, first + kDropoutKeys);
+  const int64_t begin = sequence.first_key + block.first_key, last = begin + block.keys;
+  for (int64_t group = begin / kDropoutKeys * kDropoutKeys; group < last; group += kDropoutKeys) {
+    const int64_t from = std::max(begin, group), end = std::min(last, group + kDropoutKeys);
     for (int64_t q = 0; q < kQueries; ++q) {
       uint32_t bits[4];
       for (uint32_t call = 0; call < 4; ++call)
-        bits[call] = kept_bits(philox4x32(key, sequence.sample, uint32_t(random.first_head + head),
-                                          sequence.place + uint32_t(block.position + q),
-                                          dropout_call(block.first_key + first) + call),
-                               threshold);
-      for (int64_t row = first; row < end; ++row)
-        keep[row * kQueries + q] = bits[row % 8 / 2] >> dropout_bit(row) & 1u ? kept : Acc(0);
+        bits[call] = kept_bits(
+            philox4x32(key, sequence.sample, uint32_t(random.first_head + head),
+                       sequence.place + uint32_t(block.position + q), dropout_call(group) + call),
+            threshold);
+      for (int64_t at = from; at < end; ++at)
+        keep[(at - begin) * kQueries + q] =
+            bits[at % 8 / 2] >> dropout_bit(at) & 1u ? kept : Acc(0);
     }
   }
 }

@@ -10,16 +10,17 @@ namespace phx::kernels::meta {
 namespace {
 
 // (query, key) pairs that are computed, over the batch. The lengths of packed sequences are not
-// known here: all are taken to be of the longest one's length.
+// known here: all are taken to be of the longest one's length, and parts of them to be of one.
 int64_t visible_pairs(const AttentionInputs& in, const AttentionOptions& options) {
   const int64_t queries = in.max_queries(), keys = in.max_keys();
+  const int64_t first = in.place ? in.first_position() : keys - queries;
   int64_t pairs = 0;
   for (int64_t i = 0; i < queries; ++i) {
-    const int64_t position = i + keys - queries;
-    const int64_t end = options.causal ? position + 1 : keys;
+    const int64_t position = i + first;
+    const int64_t end = options.causal ? std::clamp<int64_t>(position + 1, 0, keys) : keys;
     const int64_t begin =
         options.window_left < 0 ? 0 : std::max<int64_t>(0, position - options.window_left);
-    pairs += end - begin;
+    pairs += std::max<int64_t>(end - begin, 0);
   }
   return in.packed() ? pairs * in.q.s / queries : pairs * in.q.b;
 }

@@ -1,5 +1,6 @@
 #include "phalanx/models/gpt/gpt_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -89,6 +90,7 @@ void GptModel::prepare(Device device, DType dtype, int64_t length, int64_t micro
   const TensorParallel& tp = options_.ranks.tp;
   const HeadCut heads(config_, tp);
   rope_.emplace(config_, heads.n + heads.g, length, acc_dtype(dtype), device);
+  if (options_.ranks.context.size() > 1) prepare_own_positions(length, micro_batch, device);
   if (!positions_) return;
   position_ids_.clear();
   PHX_CHECK(length <= config_.max_position_embeddings, "positions up to ", length,
@@ -102,6 +104,30 @@ void GptModel::prepare(Device device, DType dtype, int64_t length, int64_t micro
     }
     position_ids_.push_back(from_ints(ids, {rows, micro_batch}, DType::i64, device));
   }
+}
+
+// Everything that asks where a token stands reads these; attention knows the chunks itself.
+void GptModel::prepare_own_positions(int64_t length, int64_t micro_batch, Device device) {
+  const SequenceCut cut = options_.ranks.context.cut();
+  std::vector<int64_t> ids(size_t(cut.rows(length) * micro_batch));
+  own_positions_.clear();
+  for (int64_t ahead = 0; ahead <= int64_t(ahead_.size()); ++ahead) {
+    for (const RowSpan& span : cut.spans(length))
+      for (int64_t i = 0; i < span.count; ++i) {
+        const int64_t position = span.global + i + ahead;
+        std::fill_n(ids.begin() + (span.local + i) * micro_batch, micro_batch,
+                    position < length ? position : 0);
+      }
+    own_positions_.push_back(from_ints(ids, {cut.rows(length), micro_batch}, DType::i32, device));
+  }
+}
+
+Tensor GptModel::own_positions(const Batch& batch, int64_t ahead) const {
+  const Tensor given = batch.tensors.get(of_ahead("positions", ahead));
+  if (given.defined() || own_positions_.empty()) return given;
+  PHX_CHECK(!batch.packed.cu_seqlens.defined(),
+            "packed sequences that are cut over ranks need the positions of their tokens");
+  return own_positions_.at(size_t(ahead));
 }
 
 Tensor GptModel::embed(const Tensor& tokens, const Tensor& positions, const ForwardContext& context,
@@ -142,7 +168,8 @@ LmLossOptions GptModel::loss_options() {
 }
 
 MessageSpec GptModel::message(const MicroBatchShape& shape, bool with_ahead) const {
-  const Shape hidden{options_.ranks.tp.sequence_rows(shape.s), shape.b, config_.hidden_size};
+  const int64_t rows = options_.ranks.tp.sequence_rows(options_.ranks.context.cut().rows(shape.s));
+  const Shape hidden{rows, shape.b, config_.hidden_size};
   MessageSpec spec{{"hidden", hidden, shape.dtype}};
   for (int64_t k = 1; with_ahead && k <= config_.mtp_num_layers; ++k)
     spec.push_back({of_ahead("ahead", k), hidden, shape.dtype});
@@ -162,8 +189,9 @@ MessageSpec GptModel::output(const MicroBatchShape& shape) const {
 ModelOutput GptModel::forward(const StageMessage& input, const Batch& batch,
                               const Tensor& grad_scale, const ForwardContext& context) {
   ForwardContext of_batch = context;
-  of_batch.positions = batch.tensors.get("positions");
+  of_batch.positions = own_positions(batch, 0);
   of_batch.packed = batch.packed;
+  of_batch.cut = options_.ranks.context.cut();
   const Tensor x = options_.part.begin ? hidden(batch.tensors.at("tokens"), of_batch)
                                        : layers(input.at("hidden"), of_batch);  // [s/tp, b, h]
   std::vector<Tensor> ahead;                                                    // [s/tp, b, h] each
@@ -189,8 +217,8 @@ std::vector<Tensor> GptModel::predict_ahead(Tensor hidden, const Batch& batch,
   if (!context.training) return std::vector<Tensor>(ahead_.size(), hidden);
   std::vector<Tensor> results;
   for (int64_t k = 1; k <= int64_t(ahead_.size()); ++k) {
-    const Tensor embedded = embed(batch.tensors.at(of_ahead("tokens", k)),
-                                  batch.tensors.get(of_ahead("positions", k)), context, k);
+    const Tensor embedded =
+        embed(batch.tensors.at(of_ahead("tokens", k)), own_positions(batch, k), context, k);
     hidden = ahead_[size_t(k) - 1]->forward(hidden, embedded, *rope_, context);  // [s/tp, b, h]
     results.push_back(hidden);
   }

@@ -31,6 +31,7 @@ class GptModel : public Model, private Generator {
   MessageSpec output(const MicroBatchShape& shape) const override;
   ModelOutput forward(const StageMessage& input, const Batch& batch, const Tensor& grad_scale,
                       const ForwardContext& context) override;
+  bool takes_context_parallel() const override { return decoder_.takes_context_parallel(); }
   Generator* generator() override { return this; }
 
   // From the tokens (with the embedding) or the chunk before: -> [s/tp or s, b, h]; with the head,
@@ -48,6 +49,9 @@ class GptModel : public Model, private Generator {
   KvCache make_cache(int64_t length, int64_t batch) const override;
   Tensor logits(const Tensor& tokens, KvCache* cache, bool last_only) override;
   MessageSpec message(const MicroBatchShape& shape, bool with_ahead) const;
+  void prepare_own_positions(int64_t length, int64_t micro_batch, Device device);
+  // Of tokens.k where the batch has none, if they do not count up on this rank; or undefined.
+  Tensor own_positions(const Batch& batch, int64_t ahead) const;
   // What the layers of multi-token prediction make of the decoder's output: [s/tp, b, h] each.
   std::vector<Tensor> predict_ahead(Tensor hidden, const Batch& batch,
                                     const ForwardContext& context);
@@ -78,6 +82,8 @@ class GptModel : public Model, private Generator {
   std::optional<RopeTables> rope_;
   // [length/tp, b] i64 with its own positions, learned positions only; at [k] of tokens.k.
   std::vector<Tensor> position_ids_;
+  // The same of this rank's rows for context parallelism: i32 [length/cp, b].
+  std::vector<Tensor> own_positions_;
   std::optional<Device> device_;
   DType dtype_ = DType::f32;
 };

@@ -21,8 +21,8 @@ int64_t rows_per_position(const Tensor& x) { return x.numel() / (x.dim(0) * x.di
 
 }  // namespace
 
-Exchange::Exchange(const Tensor& any)
-    : runtime_(any.runtime()), stream_(runtime_.stream(StreamName::tp)) {
+Exchange::Exchange(const Tensor& any, StreamName stream)
+    : runtime_(any.runtime()), stream_(runtime_.stream(stream)) {
   stream_.wait(runtime_.stream(StreamName::compute).record());
 }
 

@@ -21,11 +21,11 @@ void gather_and_multiply(const Tensor& x, const Tensor& w, const Tensor& bias, T
 // The sum over ranks of x w^T: [s, b, in] -> [s/tp or s, b, out].
 Tensor multiply_and_sum(const Tensor& x, const Tensor& w, const TensorParallel& tp);
 
-// An exchange on the tp stream: begins when the compute stream has come here; wait() lets the
-// compute stream wait for its end. Its tensors must live until then.
+// An exchange on the stream of an axis: begins when the compute stream has come here; wait() lets
+// the compute stream wait for its end. Its tensors must live until then.
 class Exchange {
  public:
-  explicit Exchange(const Tensor& any);
+  explicit Exchange(const Tensor& any, StreamName stream = StreamName::tp);
   Stream stream() const { return stream_; }
   void begun();  // everything was enqueued
   void wait();

@@ -1,0 +1,193 @@
+#include "phalanx/parallel/context/gathered_attention.h"
+
+#include <algorithm>
+#include <set>
+
+#include "phalanx/core/autograd.h"
+#include "phalanx/kernels/elementwise.h"
+#include "phalanx/parallel/context/swap_heads.h"
+
+namespace phx {
+
+namespace {
+
+Stream compute(const Tensor& x) { return x.runtime().stream(StreamName::compute); }
+
+// Chunks of keys and values one behind the other, in the order of the sequence.
+struct KeyChunks {
+  std::vector<int64_t> chunks;  // ascending
+  Tensor rows;                  // [chunks * c, b, g * (d + dv)]
+
+  int64_t row_of(int64_t chunk, int64_t c) const {
+    return (std::ranges::lower_bound(chunks, chunk) - chunks.begin()) * c;
+  }
+};
+
+// What goes from one rank to another: the chunks of `owner` that `reader` sees.
+std::vector<int64_t> travelling(const ContextProblem& problem, int64_t owner, int64_t reader) {
+  std::vector<int64_t> chunks = seen_chunks(problem, reader);
+  std::erase_if(chunks, [&](int64_t chunk) { return problem.cut.owner(chunk) != owner; });
+  return chunks;
+}
+
+KeyChunks bring_all(const ContextProblem& problem, Communicator& ranks) {
+  const Tensor own = problem.in.keys_and_values();
+  Tensor all =
+      empty({own.dim(0) * ranks.size(), own.dim(1), own.dim(2)}, own.dtype(), own.device());
+  ranks.all_gather(own, all, compute(own));
+  KeyChunks keys{.chunks = {}, .rows = in_sequence_order(all, ranks.size())};
+  for (int64_t chunk = 0; chunk < problem.cut.num_chunks(); ++chunk) keys.chunks.push_back(chunk);
+  return keys;
+}
+
+KeyChunks bring_seen(const ContextProblem& problem, Communicator& ranks) {
+  const Tensor own = problem.in.keys_and_values();
+  const SequenceCut& cut = problem.cut;
+  const int64_t c = problem.chunk;
+  KeyChunks keys{.chunks = seen_chunks(problem, cut.rank), .rows = {}};
+  keys.rows =
+      empty({int64_t(keys.chunks.size()) * c, own.dim(1), own.dim(2)}, own.dtype(), own.device());
+  std::vector<Message> messages;
+  for (int64_t peer = 0; peer < cut.ranks; ++peer) {
+    if (peer == cut.rank) continue;
+    for (const int64_t chunk : travelling(problem, cut.rank, peer))
+      messages.push_back({Message::Kind::send, own.rows(cut.place(chunk) * c, c), int(peer)});
+    for (const int64_t chunk : travelling(problem, peer, cut.rank))
+      messages.push_back(
+          {Message::Kind::receive, keys.rows.rows(keys.row_of(chunk, c), c), int(peer)});
+  }
+  if (!messages.empty()) ranks.exchange(messages, compute(own));
+  for (const int64_t chunk : travelling(problem, cut.rank, cut.rank)) {
+    Tensor to = keys.rows.rows(keys.row_of(chunk, c), c);
+    copy(own.rows(cut.place(chunk) * c, c), to);
+  }
+  return keys;
+}
+
+KeyChunks bring(const ContextProblem& problem, Bring what, Communicator& ranks) {
+  return what == Bring::all ? bring_all(problem, ranks) : bring_seen(problem, ranks);
+}
+
+// Gradients of all chunks that this rank read -> the sum over all readers of those it owns, in the
+// order of the ranks.
+Tensor give_back(const ContextProblem& problem, Bring what, const KeyChunks& gradients,
+                 Communicator& ranks) {
+  const SequenceCut& cut = problem.cut;
+  const int64_t c = problem.chunk;
+  const Tensor& rows = gradients.rows;
+  Tensor own = empty({2 * c, rows.dim(1), rows.dim(2)}, rows.dtype(), rows.device());
+  if (what == Bring::all) {
+    ranks.reduce_scatter(in_rank_order(rows, ranks.size()), own, compute(rows));
+    return own;
+  }
+  std::vector<Message> messages;
+  std::vector<std::vector<Tensor>> arrived(size_t(cut.ranks));  // by reader, of its chunks in order
+  for (int64_t peer = 0; peer < cut.ranks; ++peer) {
+    for (const int64_t chunk : travelling(problem, cut.rank, peer)) {
+      if (peer == cut.rank) {
+        arrived[size_t(peer)].push_back(rows.rows(gradients.row_of(chunk, c), c));
+        continue;
+      }
+      arrived[size_t(peer)].push_back(
+          empty({c, rows.dim(1), rows.dim(2)}, rows.dtype(), rows.device()));
+      messages.push_back({Message::Kind::receive, arrived[size_t(peer)].back(), int(peer)});
+    }
+    if (peer == cut.rank) continue;
+    for (const int64_t chunk : travelling(problem, peer, cut.rank))
+      messages.push_back(
+          {Message::Kind::send, rows.rows(gradients.row_of(chunk, c), c), int(peer)});
+  }
+  if (!messages.empty()) ranks.exchange(messages, compute(rows));
+  std::array<bool, 2> begun = {false, false};
+  for (int64_t peer = 0; peer < cut.ranks; ++peer) {
+    const std::vector<int64_t> chunks = travelling(problem, cut.rank, peer);
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const auto place = size_t(cut.place(chunks[i]));
+      add_part(arrived[size_t(peer)][i], own.rows(int64_t(place) * c, c), !begun[place]);
+      begun[place] = true;  // the rank itself sees both of its chunks
+    }
+  }
+  return own;
+}
+
+struct GatheredResult {
+  Tensor o;                   // [2 c, b, n * dv]
+  std::array<Tensor, 2> lse;  // [b, n, c] of each chunk
+};
+
+// The keys that a chunk of queries sees.
+struct SeenKeys {
+  Tensor rows;
+  int64_t first_row, first_key;
+};
+SeenKeys seen_keys(const ContextProblem& problem, size_t nth, const KeyChunks& keys) {
+  const int64_t c = problem.chunk;
+  const auto [first, last] = problem.seen(problem.cut.chunks()[nth]);
+  const int64_t row = keys.row_of(first, c);
+  return {keys.rows.rows(row, (last - first + 1) * c), row, first * c};
+}
+
+GatheredResult forward(const ContextProblem& problem, Bring what, Communicator& ranks) {
+  const QkvHeads& heads = problem.in.heads;
+  const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
+  const Tensor& like = problem.in.tensors[0];
+  const KeyChunks keys = bring(problem, what, ranks);
+  GatheredResult result{.o = empty({2 * c, b, n * dv}, like.dtype(), like.device()), .lse = {}};
+  for (size_t q = 0; q < 2; ++q) {
+    const SeenKeys seen = seen_keys(problem, q, keys);
+    result.lse[q] = empty({b, n, c}, problem.acc(), like.device());
+    kernels::attention(chunk_inputs(problem, q, key_views(seen.rows, heads), seen.first_key),
+                       problem.options, heads_of(result.o, dv, 0, n).rows(int64_t(q) * c, c),
+                       result.lse[q]);
+  }
+  return result;
+}
+
+void backward(const ContextProblem& problem, const GatheredResult& result, Bring what,
+              Communicator& ranks, const Tensor& d_o, GradOut& grad) {
+  const QkvHeads& heads = problem.in.heads;
+  const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
+  const KeyChunks keys = bring(problem, what, ranks);
+  const Tensor dq = empty({2 * c, b, n * heads.d}, d_o.dtype(), d_o.device());
+  KeyChunks gradients{.chunks = keys.chunks,
+                      .rows = empty(keys.rows.shape(), problem.acc(), d_o.device())};
+  set_zero(gradients.rows);
+  for (size_t q = 0; q < 2; ++q) {
+    const SeenKeys seen = seen_keys(problem, q, keys);
+    const Tensor part = empty(seen.rows.shape(), d_o.dtype(), d_o.device());
+    const KeyViews d = key_views(part, heads);
+    const int64_t row = int64_t(q) * c;
+    kernels::attention_backward(
+        chunk_inputs(problem, q, key_views(seen.rows, heads), seen.first_key), problem.options,
+        heads_of(result.o, dv, 0, n).rows(row, c), result.lse[q],
+        heads_of(d_o, dv, 0, n).rows(row, c),
+        {.dq = heads_of(dq, heads.d, 0, n).rows(row, c), .dk = d.k, .dv = d.v});
+    add_part(part, gradients.rows.rows(seen.first_row, part.dim(0)), /*first=*/false);
+  }
+  store_gradients(problem, dq, give_back(problem, what, gradients, ranks), grad);
+}
+
+}  // namespace
+
+std::vector<int64_t> seen_chunks(const ContextProblem& problem, int64_t rank) {
+  std::set<int64_t> chunks;
+  for (const int64_t query_chunk : SequenceCut{problem.cut.ranks, rank}.chunks()) {
+    const auto [first, last] = problem.seen(query_chunk);
+    for (int64_t chunk = first; chunk <= last; ++chunk) chunks.insert(chunk);
+  }
+  return {chunks.begin(), chunks.end()};
+}
+
+Tensor gathered_attention(const ContextProblem& problem, Bring what, Communicator& ranks) {
+  const GatheredResult result = forward(problem, what, ranks);
+  const std::vector<Tensor> inputs = problem.in.tensors;
+  ContextProblem kept = problem;
+  for (Tensor& tensor : kept.in.tensors) tensor = tensor.detach();
+  return with_backward_many({result.o}, inputs,
+                            [kept, what, result = GatheredResult{result.o.detach(), result.lse},
+                             &ranks](std::span<const Tensor> d_o, GradOut& grad) {
+                              backward(kept, result, what, ranks, d_o[0], grad);
+                            })[0];
+}
+
+}  // namespace phx
