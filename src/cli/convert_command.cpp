@@ -155,7 +155,7 @@ int run_export(std::span<const std::string> args, const Catalogue& catalogue) {
   const CommandHelp help = {
       "phalanx convert export --native DIR --hf FOLDER [flags]",
       "Converts the weights of a native checkpoint to a Hugging Face folder. For Megatron's format "
-      "see\n`phalanx convert export --torch-dist DIR --help`.",
+      "see\n`phalanx convert export --torch-dist DIR --help` (fsdp_dtensor too).",
       "phalanx convert export --native checkpoints/llama --hf out/llama --max-shard-size 2GB"};
   if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
@@ -187,7 +187,8 @@ int run_convert(std::span<const std::string> args, const Catalogue& catalogue) {
       "  import   convert a Hugging Face folder (--hf) or a Megatron checkpoint (--megatron) to a\n"
       "           native checkpoint\n"
       "  export   convert a native checkpoint to a Hugging Face folder (--hf) or to a Megatron\n"
-      "           checkpoint in torch_dist format (--torch-dist)\n"
+      "           checkpoint in torch_dist or fsdp_dtensor format (--torch-dist,\n"
+      "           --fsdp-dtensor)\n"
       "  check    compare two of these tensor by tensor and by the logits of a prompt, also with\n"
       "           logits that another program computed\n\n"
       "`phalanx convert import --help` explains the flags of import, and so on.\n\n"
@@ -203,8 +204,8 @@ int run_convert(std::span<const std::string> args, const Catalogue& catalogue) {
     });
   };
   if (what == "import" && has("--megatron")) return run_import_megatron(args.subspan(1));
-  if (what == "export" && has("--torch-dist"))
-    return run_export_torch_dist(args.subspan(1), catalogue);
+  if (what == "export" && (has("--torch-dist") || has("--fsdp-dtensor")))
+    return run_export_megatron(args.subspan(1), catalogue);
   if (what == "import") return run_import(args.subspan(1));
   if (what == "export") return run_export(args.subspan(1), catalogue);
   if (what == "check") return run_check(args.subspan(1), catalogue);

@@ -10,6 +10,7 @@
 #include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/checkpoint/native_checkpoint.h"
 #include "phalanx/checkpoint/torch/expert_sources.h"
+#include "phalanx/checkpoint/torch/fsdp_dtensor_writer.h"
 #include "phalanx/checkpoint/torch/joined_masters.h"
 #include "phalanx/checkpoint/torch/torch_dist_writer.h"
 #include "phalanx/checkpoint/write_checkpoint.h"
@@ -18,6 +19,7 @@
 #include "phalanx/cli/parse_args.h"
 #include "phalanx/cli/pretrain_options.h"
 #include "phalanx/convert/megatron_model.h"
+#include "phalanx/convert/widened_source.h"
 #include "phalanx/train/megatron_state.h"
 
 namespace phx {
@@ -30,7 +32,8 @@ struct ImportOptions {
 
   template <class Field>
   void each(Field&& field) {
-    field("megatron", megatron, "Megatron's checkpoint (torch_dist or torch), or a folder of them",
+    field("megatron", megatron,
+          "Megatron's checkpoint (torch_dist, torch or fsdp_dtensor), or a folder of them",
           Required{});
     field("ckpt-step", step, "its iteration", NotNegative{}, DefaultIs{"the newest"});
     field("native", native, "folder of checkpoints to write to", Required{});
@@ -41,7 +44,7 @@ struct ImportOptions {
 };
 
 struct ExportOptions {
-  std::string native, torch_dist;
+  std::string native, torch_dist, fsdp_dtensor;
   std::optional<int64_t> step, padded_vocab_size, expert_ranks;
   bool optimizer = false;
 
@@ -49,10 +52,11 @@ struct ExportOptions {
   void each(Field&& field) {
     field("native", native, "folder of checkpoints", Required{});
     field("ckpt-step", step, "its iteration", NotNegative{}, DefaultIs{"the newest"});
-    field("torch-dist", torch_dist, "folder to write to: DIR/iter_%07d and the file that names it",
-          Required{});
+    field("torch-dist", torch_dist, "folder to write to: DIR/iter_%07d and the file that names it");
+    field("fsdp-dtensor", fsdp_dtensor,
+          "the same in the format of Megatron-FSDP (--ckpt-format fsdp_dtensor)");
     field("optimizer", optimizer,
-          "write the optimizer's state too (fully reshardable), from which Megatron goes on");
+          "write the optimizer's state too, from which Megatron goes on under any layout");
     field("padded-vocab-size", padded_vocab_size,
           "rows of embedding and output layer, those beyond the vocabulary zero", Positive{},
           DefaultIs{"as the run's options pad it"});
@@ -63,6 +67,15 @@ struct ExportOptions {
         Positive{}, DefaultIs{"as in the run"});
   }
 };
+
+void check_format(const OptionSet& options, Problems& problems) {
+  const bool torch_dist = options.at("torch-dist").given, fsdp = options.at("fsdp-dtensor").given;
+  if (torch_dist == fsdp)
+    problems.push_back({ProblemKind::rule, "--torch-dist",
+                        torch_dist ? "--torch-dist and --fsdp-dtensor exclude each other"
+                                   : "neither --torch-dist nor --fsdp-dtensor says where to write",
+                        "give one of them"});
+}
 
 // The options of a run of this model, as far as the checkpoint tells them.
 PretrainOptions imported_options(const MegatronModel& megatron) {
@@ -101,6 +114,54 @@ void check_groups(const MoeConfig& moe, const Path& from) {
             " was trained with --moe-router-group-best ", *moe.moe_router_group_best,
             ", but Megatron ranks a group by --moe-router-topk ", topk,
             " / --moe-router-group-topk ", used, " scores: it would choose other experts");
+}
+
+// What Megatron will find, and the tensors that it is written from.
+struct Export {
+  const ExportOptions& options;
+  std::shared_ptr<const NativeCheckpoint> checkpoint;
+  PretrainOptions trained;
+  int64_t iteration, rows;  // of the embedding, with padding
+};
+
+void write_as_torch_dist(const Export& out, const Path& folder) {
+  const TransformerConfig& model = out.trained.model;
+  const int64_t expert_ranks =
+      model.moe.any()
+          ? out.options.expert_ranks.value_or(out.trained.parallel.expert_model_parallel_size)
+          : 1;
+  const MegatronCommon common = megatron_common(out.checkpoint->manifest().info, out.rows,
+                                                out.options.optimizer, expert_ranks);
+  std::shared_ptr<const TensorSource> source = out.checkpoint;
+  if (out.options.optimizer) source = std::make_shared<JoinedMasters>(source);
+  if (model.moe.any()) source = std::make_shared<SplitExperts>(source, *model.moe.num_experts);
+  write_torch_dist(*source, folder,
+                   {.iteration = out.iteration,
+                    .args = common.args,
+                    .common = common.common,
+                    .padded_vocab_size = out.rows,
+                    .optimizer = out.options.optimizer,
+                    .stack_layers = !model.moe.any() || !model.moe.moe_layer_freq ||
+                                    model.moe.moe_layer_freq->every == 1});
+}
+
+void write_as_fsdp_dtensor(const Export& out, const Path& folder) {
+  PHX_CHECK(!out.trained.model.moe.any(), out.checkpoint->path().string(),
+            " has experts, which are written as torch_dist only\n  hint: --torch-dist DIR");
+  const MegatronCommon common = megatron_common(out.checkpoint->manifest().info, out.rows,
+                                                out.options.optimizer, 1, "fsdp_dtensor");
+  std::shared_ptr<const TensorSource> source;
+  if (out.options.optimizer)
+    source = std::make_shared<JoinedMasters>(out.checkpoint);
+  else
+    source = std::make_shared<WidenedSource>(out.checkpoint, DType::f32);
+  write_fsdp_dtensor(*source, folder,
+                     {.iteration = out.iteration,
+                      .args = common.args,
+                      .common = common.common,
+                      .padded_vocab_size = out.rows,
+                      .optimizer = out.options.optimizer,
+                      .in_16_bits = out.trained.train.bf16 || out.trained.train.fp16});
 }
 
 }  // namespace
@@ -150,24 +211,27 @@ int run_import_megatron(std::span<const std::string> args) {
   return kExitDone;
 }
 
-int run_export_torch_dist(std::span<const std::string> args, const Catalogue& catalogue) {
+int run_export_megatron(std::span<const std::string> args, const Catalogue& catalogue) {
   ExportOptions options;
   OptionSet set;
   set.add("Export", options);
+  const Rule rules[] = {{"one format", check_format}};
   const CommandHelp help = {
       "phalanx convert export --native DIR --torch-dist DIR [flags]",
-      "Converts a native checkpoint to a torch_dist checkpoint, which Megatron and PyTorch's own "
-      "reader of\ndistributed checkpoints load. Without --optimizer, Megatron needs "
-      "--no-load-optim or --finetune.",
+      "Converts a native checkpoint to a torch_dist or fsdp_dtensor checkpoint, which Megatron and "
+      "PyTorch's\nown reader of distributed checkpoints load. Without --optimizer, Megatron needs "
+      "--no-load-optim or\n--finetune.",
       "phalanx convert export --native checkpoints/native --torch-dist checkpoints/megatron"};
-  if (const auto exit_code = parse_args(set, {}, help, args)) return *exit_code;
+  if (const auto exit_code = parse_args(set, rules, help, args)) return *exit_code;
 
   const auto iteration = options.step ? options.step : latest_checkpoint(options.native);
   PHX_CHECK(iteration.has_value(), "--native ", options.native,
             " holds no checkpoint (no latest_checkpointed_iteration.txt)");
   const auto checkpoint =
       std::make_shared<NativeCheckpoint>(find_checkpoint(options.native, *iteration));
-  check_holds_no_checkpoint("--torch-dist", options.torch_dist);
+  const bool fsdp = !options.fsdp_dtensor.empty();
+  const Path target = fsdp ? options.fsdp_dtensor : options.torch_dist;
+  check_holds_no_checkpoint(fsdp ? "--fsdp-dtensor" : "--torch-dist", target);
   const CheckpointInfo& info = checkpoint->manifest().info;
   PHX_CHECK(!options.optimizer || info.contains("state"), checkpoint->path().string(),
             " holds weights of no run, without optimizer state\n  hint: leave out --optimizer");
@@ -185,31 +249,21 @@ int run_export_torch_dist(std::span<const std::string> args, const Catalogue& ca
       embedding != checkpoint->tensors().end() ? embedding->second.shape.at(0) : 0;
   PHX_CHECK(rows >= tokens, "--padded-vocab-size ", rows, " is less than the vocabulary of ",
             tokens, " tokens\n  hint: give ", tokens, " or more");
-  const Path folder = Path(options.torch_dist) / iteration_name(*iteration);
+  const Path folder = target / iteration_name(*iteration);
   const Path temporary(folder.string() + ".tmp");  // of a conversion that was stopped: written anew
   remove_tree(temporary);
-  const int64_t expert_ranks =
-      model.moe.any() ? options.expert_ranks.value_or(trained.parallel.expert_model_parallel_size)
-                      : 1;
-  const MegatronCommon common = megatron_common(info, rows, options.optimizer, expert_ranks);
-  std::shared_ptr<const TensorSource> source = checkpoint;
-  if (options.optimizer) source = std::make_shared<JoinedMasters>(checkpoint);
-  if (model.moe.any()) source = std::make_shared<SplitExperts>(source, *model.moe.num_experts);
-  write_torch_dist(*source, temporary,
-                   {.iteration = *iteration,
-                    .args = common.args,
-                    .common = common.common,
-                    .padded_vocab_size = rows,
-                    .optimizer = options.optimizer,
-                    .stack_layers = !model.moe.any() || !model.moe.moe_layer_freq ||
-                                    model.moe.moe_layer_freq->every == 1});
+  const Export out{options, checkpoint, trained, *iteration, rows};
+  if (fsdp)
+    write_as_fsdp_dtensor(out, temporary);
+  else
+    write_as_torch_dist(out, temporary);
   if (Disk::real().rename(temporary.c_str(), folder.c_str()) != 0)
     throw_file_error("rename", temporary, errno);
-  sync_folder(options.torch_dist);
-  write_file(Path(options.torch_dist) / "latest_checkpointed_iteration.txt",
-             std::to_string(*iteration));
-  std::cout << fmt::format("{}: written to {} as torch_dist{}\n", checkpoint->path().string(),
-                           folder.string(), options.optimizer ? ", with optimizer state" : "");
+  sync_folder(target);
+  write_file(target / "latest_checkpointed_iteration.txt", std::to_string(*iteration));
+  std::cout << fmt::format("{}: written to {} as {}{}\n", checkpoint->path().string(),
+                           folder.string(), fsdp ? "fsdp_dtensor" : "torch_dist",
+                           options.optimizer ? ", with optimizer state" : "");
   return kExitDone;
 }
 

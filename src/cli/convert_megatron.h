@@ -1,4 +1,4 @@
-// `phalanx convert import --megatron` and `phalanx convert export --torch-dist`: Megatron's own
+// `phalanx convert import --megatron` and `phalanx convert export --torch-dist` or `--fsdp-dtensor`: Megatron's own
 // checkpoints to native ones and back.
 #pragma once
 
@@ -10,6 +10,6 @@
 namespace phx {
 
 int run_import_megatron(std::span<const std::string> args);
-int run_export_torch_dist(std::span<const std::string> args, const Catalogue& catalogue);
+int run_export_megatron(std::span<const std::string> args, const Catalogue& catalogue);
 
 }  // namespace phx

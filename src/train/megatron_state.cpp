@@ -292,7 +292,7 @@ void expert_arguments(Json& args) {
 }  // namespace
 
 MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_size,
-                               bool optimizer, int64_t expert_ranks) {
+                               bool optimizer, int64_t expert_ranks, const std::string& format) {
   Json args = Json::object();
   // What is not set is left to Megatron's --use-checkpoint-args, which would take "" as a value.
   const Json options = parse_json(info.at("options"));
@@ -306,7 +306,7 @@ MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_
   expert_arguments(args);
   // Also where it is 1: the run may have had its experts on several ranks.
   if (args.contains("num_experts")) args["expert_model_parallel_size"] = expert_ranks;
-  args["ckpt_format"] = "torch_dist";
+  args["ckpt_format"] = format;
   // It would ask for states of its generators, and for the optimizer's.
   args["no_save_rng"] = true;
   args["no_save_optim"] = !optimizer;

@@ -32,11 +32,12 @@ CheckpointInfo megatron_info(const MegatronModel& model);
 // namespace of its arguments, `common` further replicated state in the form of
 // checkpoint/torch/torch_object.h. `info` has "options", and "state" and "schedule" if it is of a
 // run; `optimizer`: its optimizer state is written too, for a run of Megatron's with experts on
-// `expert_ranks` ranks: its optimizers are two then.
+// `expert_ranks` ranks: its optimizers are two then. `format`: the folder's --ckpt-format.
 struct MegatronCommon {
   std::string args, common;
 };
 MegatronCommon megatron_common(const CheckpointInfo& info, int64_t padded_vocab_size,
-                               bool optimizer, int64_t expert_ranks = 1);
+                               bool optimizer, int64_t expert_ranks = 1,
+                               const std::string& format = "torch_dist");
 
 }  // namespace phx

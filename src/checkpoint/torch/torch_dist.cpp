@@ -53,7 +53,7 @@ bool TorchDistCheckpoint::is_one(const Path& path) {
 }
 
 TorchDistCheckpoint::TorchDistCheckpoint(const Path& path, const TorchReadOptions& options)
-    : path_(path) {
+    : path_(path), files_(path) {
   const std::string backend = backend_of(path);
   PHX_CHECK(backend == kBackend, (path / "metadata.json").native(), ": the checkpoint is of the ",
             "kind '", printable(backend), "'; only ", kBackend,
@@ -65,33 +65,22 @@ TorchDistCheckpoint::TorchDistCheckpoint(const Path& path, const TorchReadOption
   add_tensors(options);
 }
 
-void TorchDistCheckpoint::check_place(const std::string& name, const TorchDistPlace& place) {
-  const Path file = path_ / place.file;
-  auto found = files_.find(place.file);
-  if (found == files_.end()) found = files_.emplace(place.file, MappedFile(file)).first;
-  PHX_CHECK(
-      place.length <= found->second.size() && place.offset <= found->second.size() - place.length,
-      file.native(), " has ", found->second.size(), " bytes, but ", printable(name), " should be ",
-      place.length, " bytes at ", place.offset, ": it is cut off");
-}
-
 // All that are wanted, and with every place inside: a checkpoint whose files are cut off fails
 // here.
 void TorchDistCheckpoint::open_files(bool optimizer) {
   for (const auto& [name, tensor] : metadata_.tensors) {
     if (!optimizer && name.starts_with(kOptimizer)) continue;
-    for (const TorchDistChunk& chunk : tensor.chunks) check_place(name, chunk.place);
+    for (const TorchDistChunk& chunk : tensor.chunks) files_.open(name, chunk.place);
   }
 }
 
 std::string TorchDistCheckpoint::object_json(const std::string& name, const TorchDistPlace& place) {
-  check_place(name, place);
-  const std::string where = str_cat((path_ / place.file).native(), ": ", printable(name));
-  const TorchArchive archive(bytes_at(place), where);
+  files_.open(name, place);
+  const TorchArchive archive = files_.archive_at(name, place);
   // Megatron of 2026 wraps its objects in a list of one.
   const PickleValue* root = &archive.root();
   if (root->is(PickleValue::Kind::list) && root->items.size() == 1) root = root->items[0];
-  PHX_CHECK(root->is(PickleValue::Kind::dict), where, " is ", describe(archive.root()),
+  PHX_CHECK(root->is(PickleValue::Kind::dict), archive.where(), " is ", describe(archive.root()),
             " where a dict, or a list of one dict, should be");
   return pickle_json(*root, archive);
 }

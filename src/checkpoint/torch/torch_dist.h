@@ -10,7 +10,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +17,7 @@
 #include "phalanx/base/file.h"
 #include "phalanx/checkpoint/tensor_source.h"
 #include "phalanx/checkpoint/torch/bucket_state.h"
-#include "phalanx/checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_dist_files.h"
 #include "phalanx/checkpoint/torch/torch_dist_metadata.h"
 
 namespace phx {
@@ -53,7 +52,6 @@ class TorchDistCheckpoint : public TensorSource {
     Dims index;
   };
 
-  void check_place(const std::string& name, const TorchDistPlace& place);
   void open_files(bool optimizer);
   void read_common();
   void read_beside(bool optimizer);
@@ -66,13 +64,10 @@ class TorchDistCheckpoint : public TensorSource {
   void copy_stacked(const std::string& name, const Part& part, const Box& box,
                     std::span<std::byte> out) const;
   void copy_flat(const FlatPart& part, const Box& wanted, std::span<std::byte> out) const;
-  std::span<const std::byte> bytes_at(const TorchDistPlace& place) const;
-  const TorchTensor& chunk_tensor(const std::string& name, const TorchDistTensor& tensor,
-                                  const TorchDistChunk& chunk) const;
 
   Path path_;
   TorchDistMetadata metadata_;
-  std::map<std::string, MappedFile> files_;
+  TorchDistFiles files_;
   std::map<std::string, TensorInfo> infos_;
   std::map<std::string, Part> parts_;
   // State in flat buckets, and the chunks of a bucket by where they begin.
@@ -80,9 +75,6 @@ class TorchDistCheckpoint : public TensorSource {
   std::map<const TorchDistTensor*, std::map<int64_t, const TorchDistChunk*>> flat_chunks_;
   std::vector<std::string> notes_;
   std::string common_ = "{}";
-
-  mutable std::mutex mutex_;
-  mutable std::map<const TorchDistChunk*, TorchTensor> opened_;
 };
 
 }  // namespace phx

@@ -3,62 +3,9 @@
 #include <iterator>
 
 #include "phalanx/base/error.h"
-#include "phalanx/base/format.h"
-#include "phalanx/checkpoint/torch/tensor_parts.h"
 #include "phalanx/checkpoint/torch/torch_dist.h"
 
 namespace phx {
-namespace {
-
-Dims without_ones(const Dims& dims) {
-  Dims rest;
-  std::ranges::copy_if(dims, std::back_inserter(rest), [](int64_t dim) { return dim != 1; });
-  return rest;
-}
-
-// The tensor seen with `shape`, which differs from its own in axes of one element only.
-TorchTensor reshaped(const TorchTensor& tensor, const Dims& shape) {
-  TorchTensor result{{tensor.info.dtype, shape}, Dims(shape.size(), 0), tensor.bytes, tensor.entry};
-  size_t next = 0;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == 1) continue;
-    while (tensor.info.shape[next] == 1) ++next;
-    result.strides[i] = tensor.strides[next++];
-  }
-  return result;
-}
-
-}  // namespace
-
-std::span<const std::byte> TorchDistCheckpoint::bytes_at(const TorchDistPlace& place) const {
-  return files_.at(place.file)
-      .bytes()
-      .subspan(static_cast<size_t>(place.offset), static_cast<size_t>(place.length));
-}
-
-const TorchTensor& TorchDistCheckpoint::chunk_tensor(const std::string& name,
-                                                     const TorchDistTensor& tensor,
-                                                     const TorchDistChunk& chunk) const {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = opened_.find(&chunk);
-    if (found != opened_.end()) return found->second;
-  }
-  const std::string where = str_cat((path_ / chunk.place.file).native(), ": ", name);
-  const TorchArchive archive(bytes_at(chunk.place), where);
-  TorchTensor result = archive.tensor(archive.root(), name);
-  PHX_CHECK(result.info.dtype == tensor.info.dtype &&
-                without_ones(result.info.shape) == without_ones(chunk.box.size),
-            where, ": the chunk at ", text_of(chunk.box.begin), " should be ",
-            ::phx::name(tensor.info.dtype), " ", text_of(chunk.box.size), ", but is ",
-            ::phx::name(result.info.dtype), " ", text_of(result.info.shape));
-  const int64_t held = static_cast<int64_t>(result.bytes.size()) / size_of(result.info.dtype);
-  PHX_CHECK(*num_elements(result.info.shape) <= held, where, ": the chunk is ",
-            describe(result.info), ", but its storage has ", held, " elements");
-  if (result.info.shape != chunk.box.size) result = reshaped(result, chunk.box.size);
-  const std::lock_guard lock(mutex_);
-  return opened_.emplace(&chunk, std::move(result)).first->second;
-}
 
 void TorchDistCheckpoint::read(const std::string& name, const Box& box,
                                std::span<std::byte> out) const {
@@ -76,11 +23,7 @@ void TorchDistCheckpoint::copy_stacked(const std::string& name, const Part& part
   Box wanted{part.index, Dims(part.index.size(), 1)};
   wanted.begin.insert(wanted.begin.end(), box.begin.begin(), box.begin.end());
   wanted.size.insert(wanted.size.end(), box.size.begin(), box.size.end());
-  const Dims from(wanted.begin.size(), 0);
-  for (const TorchDistChunk& chunk : part.tensor->chunks) {
-    if (!overlap(chunk.box, wanted)) continue;
-    copy_part(chunk_tensor(name, *part.tensor, chunk), from, chunk.box, wanted, out);
-  }
+  files_.copy(name, *part.tensor, wanted, out);
 }
 
 // Run by run: where the innermost axes are wanted whole, several rows are one.
@@ -101,7 +44,7 @@ void TorchDistCheckpoint::copy_flat(const FlatPart& part, const Box& wanted,
       const TorchDistChunk& chunk = *std::prev(chunks.upper_bound(from))->second;
       const int64_t at = from - chunk.box.begin[0];
       const int64_t count = std::min(left, chunk.box.size[0] - at);
-      const TorchTensor& tensor = chunk_tensor("a bucket", *part.flat, chunk);
+      const TorchTensor& tensor = files_.chunk("a bucket", *part.flat, chunk);
       const Dims one = {1};
       tensor.copy({{at}, {count}}, {out.data() + to * size_of(DType::f32), one});
       from += count, to += count, left -= count;

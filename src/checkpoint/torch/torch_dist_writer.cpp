@@ -7,11 +7,10 @@
 #include "phalanx/base/error.h"
 #include "phalanx/base/json.h"
 #include "phalanx/checkpoint/torch/megatron_names.h"
-#include "phalanx/checkpoint/torch/pickle_writer.h"
 #include "phalanx/checkpoint/torch/torch_archive.h"
+#include "phalanx/checkpoint/torch/torch_dist_files_writer.h"
 #include "phalanx/checkpoint/torch/torch_dist_metadata_writer.h"
 #include "phalanx/checkpoint/torch/torch_object.h"
-#include "phalanx/checkpoint/torch/zip.h"
 
 namespace phx {
 namespace {
@@ -31,106 +30,6 @@ const std::vector<State>& states() {
 }
 
 constexpr std::string_view kOptimizer = "optimizer.";
-constexpr int64_t kPieceBytes = int64_t{32} << 20;  // read and written at once
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
-// data.pkl of one dense tensor.
-std::string tensor_pickle(const TensorInfo& info, int64_t count) {
-  const TorchDtypeNames names = torch_names(info.dtype);
-  PickleWriter writer;
-  writer.call("torch._utils", "_rebuild_tensor_v2", [&] {
-    writer.persistent([&] {
-      writer.text("storage");
-      writer.global("torch", names.storage);
-      writer.text("0");
-      writer.text("cpu");
-      writer.integer(count);
-    });
-    writer.integer(0);
-    writer.integers(info.shape);
-    writer.integers(dense_strides(info.shape));
-    writer.boolean(false);
-    writer.call("collections", "OrderedDict", [] {});
-  });
-  return writer.finish();
-}
-
-// f(box) for boxes of rows that are of a size to have in memory.
-template <class F>
-void for_pieces(const TensorInfo& info, F&& f) {
-  Box box{Dims(info.shape.size(), 0), info.shape};
-  const int64_t bytes = *num_elements(info.shape) * size_of(info.dtype);
-  if (bytes == 0) return;
-  if (info.shape.empty()) return f(box, bytes);
-  const int64_t row = bytes / info.shape[0];
-  const int64_t rows = std::max<int64_t>(1, kPieceBytes / row);
-  for (int64_t begin = 0; begin < info.shape[0]; begin += rows) {
-    box.begin[0] = begin;
-    box.size[0] = std::min(rows, info.shape[0] - begin);
-    f(box, box.size[0] * row);
-  }
-}
-
-// The .distcp files, one after the other.
-class ChunkFiles {
- public:
-  ChunkFiles(const Path& folder, int64_t file_bytes) : folder_(folder), file_bytes_(file_bytes) {}
-
-  // The tensor as `stored`, which may have more rows than `info`: zeros.
-  TorchDistPlace write(const TensorSource& source, const std::string& name, const TensorInfo& info,
-                       const TensorInfo& stored) {
-    TorchDistPlace place = begin();
-    ZipWriter zip([&](std::span<const std::byte> bytes) { file_->write(bytes); });
-    const int64_t elements = *num_elements(stored.shape);
-    const int64_t bytes = elements * size_of(stored.dtype);
-    zip.add("archive/data.pkl", bytes_of(tensor_pickle(stored, elements)));
-    zip.add("archive/byteorder", bytes_of("little"));
-    zip.begin("archive/data/0", static_cast<uint64_t>(bytes));
-    int64_t written = 0;
-    for_pieces(info, [&](const Box& box, int64_t size) {
-      buffer_.resize(static_cast<size_t>(size));
-      source.read(name, box, buffer_);
-      zip.append(buffer_);
-      written += size;
-    });
-    buffer_.assign(static_cast<size_t>(bytes - written), std::byte{0});
-    zip.append(buffer_);
-    zip.end();
-    zip.add("archive/version", bytes_of("3\n"));
-    zip.finish();
-    place.length = file_->size() - place.offset;
-    return place;
-  }
-
-  TorchDistPlace write(const std::string& object) {
-    TorchDistPlace place = begin();
-    file_->write(bytes_of(object));
-    place.length = file_->size() - place.offset;
-    return place;
-  }
-
-  void close() {
-    if (file_ != nullptr) file_->commit();
-    file_.reset();
-  }
-
- private:
-  TorchDistPlace begin() {
-    if (file_ != nullptr && file_->size() >= file_bytes_) close();
-    if (file_ == nullptr)
-      file_ = std::make_unique<AtomicFile>(folder_ / str_cat("__0_", count_++, ".distcp"));
-    return {file_->path().filename().native(), file_->size(), 0};
-  }
-
-  Path folder_;
-  int64_t file_bytes_;
-  int count_ = 0;
-  std::unique_ptr<AtomicFile> file_;
-  std::vector<std::byte> buffer_;
-};
 
 // What becomes a key: the weights, biases of experts, and the state under our names of it.
 std::map<std::string, StackedTensor> tensors_to_write(const std::map<std::string, TensorInfo>& all,
@@ -228,7 +127,7 @@ void write_torch_dist(const TensorSource& source, const Path& folder,
   for (const auto& [key, tensor] : tensors) torch_names(tensor.info.dtype);  // before any writing
   make_folder(folder);
 
-  ChunkFiles files(folder, options.file_bytes);
+  TorchDistFilesWriter files(folder, options.file_bytes);
   TorchDistMetadata metadata;
   const TorchDistPlace nothing = files.write(saved_object(nlohmann::json::array({nullptr})));
   for (const std::string& key : extra_states(tensors)) metadata.objects[key] = nothing;
@@ -239,8 +138,8 @@ void write_torch_dist(const TensorSource& source, const Path& folder,
       TorchDistChunk chunk{{Dims(tensor.info.shape.size(), 0), tensor.info.shape}, {}};
       std::ranges::copy(part.index, chunk.box.begin.begin());
       std::fill_n(chunk.box.size.begin(), part.index.size(), 1);
-      chunk.place =
-          files.write(source, part.name, infos.at(part.name), {tensor.info.dtype, chunk.box.size});
+      chunk.place = files.write(source, part.name, whole_box(infos.at(part.name).shape),
+                                {tensor.info.dtype, chunk.box.size});
       written.chunks.push_back(std::move(chunk));
     }
   }

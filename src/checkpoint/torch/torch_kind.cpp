@@ -1,6 +1,7 @@
 #include "phalanx/checkpoint/torch/torch_kind.h"
 
 #include "phalanx/base/error.h"
+#include "phalanx/checkpoint/torch/fsdp_dtensor.h"
 #include "phalanx/checkpoint/torch/torch_folder.h"
 
 namespace phx {
@@ -9,7 +10,7 @@ namespace {
 TorchKind kind_of_folder(const Path& path) {
   if (TorchDistCheckpoint::is_one(path)) return TorchKind::torch_dist;
   if (TorchFolder::is_one(path)) return TorchKind::torch;
-  if (std::filesystem::exists(path / ".metadata")) return TorchKind::dcp;
+  if (FsdpCheckpoint::is_one(path)) return TorchKind::fsdp_dtensor;
   return TorchKind::none;
 }
 
@@ -37,8 +38,8 @@ const char* name(TorchKind kind) {
       return "torch_dist";
     case TorchKind::torch:
       return "torch";
-    case TorchKind::dcp:
-      return "torch_dcp";
+    case TorchKind::fsdp_dtensor:
+      return "fsdp_dtensor";
     case TorchKind::none:
       break;
   }
@@ -57,20 +58,21 @@ TorchCheckpointPlace torch_checkpoint_kind(const Path& path, std::optional<int64
 OpenedTorchCheckpoint open_torch_checkpoint(const Path& path, const TorchReadOptions& options,
                                             std::optional<int64_t> step) {
   const TorchCheckpointPlace place = torch_checkpoint_kind(path, step);
-  PHX_CHECK(
-      place.kind != TorchKind::none, path.native(),
-      " holds no checkpoint of Megatron: neither metadata.json with .metadata (torch_dist) nor "
-      "mp_rank_* (torch), nor a latest_checkpointed_iteration.txt that names one");
-  PHX_CHECK(
-      place.kind != TorchKind::dcp, place.path.native(),
-      " has a .metadata without a metadata.json: it was saved with --ckpt-format torch_dcp or "
-      "fsdp_dtensor, which are not read\n"
-      "  hint: save it with --ckpt-format torch_dist");
+  PHX_CHECK(place.kind != TorchKind::none, path.native(),
+            " holds no checkpoint of Megatron: neither .metadata (torch_dist, fsdp_dtensor) nor "
+            "mp_rank_* "
+            "(torch), nor a latest_checkpointed_iteration.txt that names one");
   OpenedTorchCheckpoint opened{.source = {}, .kind = place.kind, .common_json = {}};
   if (place.kind == TorchKind::torch_dist) {
     auto source = std::make_unique<TorchDistCheckpoint>(place.path, options);
     opened.common_json = source->common_json();
     for (const std::string& note : source->notes()) opened.why_no_optimizer += note;
+    opened.optimizer_saved = source->optimizer_saved();
+    opened.source = std::move(source);
+  } else if (place.kind == TorchKind::fsdp_dtensor) {
+    auto source = std::make_unique<FsdpCheckpoint>(place.path, options);
+    opened.common_json = source->common_json();
+    opened.why_no_optimizer = source->why_no_optimizer();
     opened.optimizer_saved = source->optimizer_saved();
     opened.source = std::move(source);
   } else {

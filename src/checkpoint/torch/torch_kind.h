@@ -12,9 +12,9 @@
 
 namespace phx {
 
-// `dcp`: PyTorch's distributed checkpoint without Megatron's description (--ckpt-format torch_dcp,
-// fsdp_dtensor), which is known and refused.
-enum class TorchKind : uint8_t { none, torch_dist, torch, dcp };
+// `fsdp_dtensor`: PyTorch's distributed checkpoint without Megatron's description. Where opening it
+// shows that Megatron-FSDP did not write it (--ckpt-format torch_dcp), it is refused.
+enum class TorchKind : uint8_t { none, torch_dist, torch, fsdp_dtensor };
 const char* name(TorchKind kind);
 
 // A checkpoint of Megatron's at `path`: an iter_* folder itself, or a folder of them, in which

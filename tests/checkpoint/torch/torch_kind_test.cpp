@@ -25,13 +25,13 @@ TEST(TorchKind, IsSeenFromTheFolder) {
               HasSubstr("hf_bin holds no checkpoint of Megatron"));
 }
 
-TEST(TorchKind, FoldersOfFsdpAreKnownAndRefused) {
+TEST(TorchKind, AFolderWithoutMegatronsDescriptionIsOfItsFsdp) {
   const TempFolder folder;
   std::filesystem::create_directory(folder / "iter_0000007");
   write_file(folder / "iter_0000007/.metadata", "x");
   write_file(folder / "latest_checkpointed_iteration.txt", "7");
-  EXPECT_EQ(torch_checkpoint_kind(folder.path()).kind, TorchKind::dcp);
-  EXPECT_THAT(error_of([&] { open_torch_checkpoint(folder.path()); }), HasSubstr("fsdp_dtensor"));
+  EXPECT_EQ(torch_checkpoint_kind(folder.path()).kind, TorchKind::fsdp_dtensor);
+  EXPECT_THAT(error_of([&] { open_torch_checkpoint(folder.path()); }), HasSubstr(".metadata"));
 }
 
 TEST(TorchKind, ATrackerMaySayReleaseAndJunkNamesNothing) {
@@ -53,7 +53,7 @@ TEST(TorchKind, ATrackerMaySayReleaseAndJunkNamesNothing) {
 TEST(TorchKind, KindsHaveTheNamesOfMegatronsFlag) {
   EXPECT_STREQ(name(TorchKind::torch_dist), "torch_dist");
   EXPECT_STREQ(name(TorchKind::torch), "torch");
-  EXPECT_STREQ(name(TorchKind::dcp), "torch_dcp");
+  EXPECT_STREQ(name(TorchKind::fsdp_dtensor), "fsdp_dtensor");
   EXPECT_STREQ(name(TorchKind::none), "none");
 }
 
