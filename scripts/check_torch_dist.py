@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Loads a torch_dist checkpoint with PyTorch's own distributed-checkpoint reader and compares it.
+"""Loads a torch_dist or fsdp_dtensor checkpoint with PyTorch's own distributed-checkpoint reader and compares it.
 
     python scripts/check_torch_dist.py OUT/iter_0000000 --native SAVED/iter_0000000
     python scripts/check_torch_dist.py OUT/iter_0000030 --fixture
 
---native: bit for bit against a native checkpoint (manifest.json and its shards).
+--native: bit for bit against a native checkpoint (manifest.json and its shards). fsdp_dtensor folders hold fp32 masters:
+of bf16 weights these are compared after rounding, ties away from zero, as ours are.
 --fixture: against the numbers of make_torch_fixtures.py: the masters, of which our weights are made.
 """
 import argparse
@@ -49,6 +50,28 @@ def unstacked(state):
     return result
 
 
+def of_fsdp(state):
+    """Our names of Megatron-FSDP's weights: halves of gated matrices joined, norms under their fused names only."""
+    names = {key[len("model.module."):]: tensor for key, tensor in state.items() if key.startswith("model.module.")}
+    result = {}
+    for name, tensor in names.items():
+        fused = name.replace(".input_layernorm.", ".self_attention.linear_qkv.layer_norm_")
+        fused = fused.replace(".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_")
+        if name.endswith("_v"):
+            continue
+        result[fused.removesuffix("_w")] = torch.cat([tensor, names[name[:-1] + "v"]]) if name.endswith("_w") else tensor
+    return result
+
+
+def rounded(tensor, dtype):
+    """fp32 masters as our weights of `dtype`."""
+    if dtype != torch.bfloat16:
+        return tensor.to(dtype)
+    bits = tensor.contiguous().view(torch.int32).to(torch.int64) & 0xFFFFFFFF
+    halves = ((bits + 0x8000) >> 16) & 0xFFFF
+    return torch.where(halves >= 0x8000, halves - 0x10000, halves).to(torch.int16).view(torch.bfloat16)
+
+
 def without_padding(state):
     """Weights alone, the vocabulary without the zero rows that pad it."""
     result = {}
@@ -90,9 +113,13 @@ def main():
     parser.add_argument("--native")
     parser.add_argument("--fixture", action="store_true")
     args = parser.parse_args()
-    loaded = without_padding(unstacked(load_dist(args.folder)))
+    fsdp = not os.path.exists(os.path.join(args.folder, "metadata.json"))
+    state = load_dist(args.folder)
+    loaded = without_padding(of_fsdp(state) if fsdp else unstacked(state))
     if args.native:
         expected = load_native(args.native)
+        if fsdp:
+            loaded = {name: rounded(tensor, expected[name].dtype) if name in expected else tensor for name, tensor in loaded.items()}
     elif args.fixture:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
         from make_torch_fixtures import values

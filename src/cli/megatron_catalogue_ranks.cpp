@@ -64,8 +64,8 @@ std::span<const CatalogueGroup> rank_catalogue() {
            "overlap-dispatch-backward-with-experts-wgrad "
            "ep-overlap-early-attn-memory-release"},
       {.kind = kRefused,
-       .reason = "checkpoints have no fsdp_dtensor format in this build",
-       .hint = "leave it out; checkpoints of FSDP runs are the same as any other's",
+       .reason = "loading accounts for every tensor, in fsdp_dtensor folders too",
+       .hint = "leave it out; --finetune takes the weights alone",
        .switches = "no-strict-fsdp-dtensor-load disable-strict-fsdp-dtensor-load"},
       {.kind = kRefused,
        .reason = "weights are sharded within a group of HSDP alone; the optimizer state may be cut "
