@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "phalanx/base/error.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
 #include "phalanx/cli/commands.h"
 #include "phalanx/cli/exit_codes.h"
 #include "phalanx/cli/parse_args.h"
 #include "phalanx/cli/pretrain_command.h"
+#include "phalanx/cli/restart_policy.h"
 #include "phalanx/cli/usage_error.h"
 #include "phalanx/comm/job_key.h"
 #include "phalanx/comm/local_ranks.h"
@@ -30,6 +32,7 @@ struct LaunchOptions {
   std::optional<int64_t> master_port;
   std::string interface;
   std::optional<int64_t> mesh_port;
+  int64_t max_restarts = 0;
 
   template <class Field>
   void each(Field&& field) {
@@ -46,6 +49,10 @@ struct LaunchOptions {
     field("mesh-port", mesh_port,
           "port on which local rank 0 listens for other ranks; local rank r takes this one + r",
           InRange{1, 65535}, DefaultIs{"any that is free"});
+    field("max-restarts", max_restarts,
+          "start the ranks again when they fail, and go on from the newest checkpoint in --save; "
+          "give up after so many restarts without a new checkpoint",
+          InRange{0, 1000000});
   }
 };
 
@@ -108,6 +115,29 @@ std::optional<int> answer_once(std::span<const std::string> command, int64_t wor
   return std::nullopt;
 }
 
+// A run that is started again goes on with what it saved: with --auto-resume, which also holds if
+// launch itself is started again.
+void add_restarts(std::vector<std::string>& command, const std::string& save) {
+  if (command[0] != "pretrain")
+    throw UsageError(str_cat("--max-restarts: a restarted run goes on from its checkpoints, which ",
+                             command[0], " does not save\n  hint: leave it out"));
+  if (save.empty())
+    throw UsageError(
+        "--max-restarts needs --save: a restarted run goes on from its checkpoints\n"
+        "  hint: --save DIR --save-interval N");
+  command.emplace_back("--auto-resume");
+}
+
+std::optional<int64_t> newest_checkpoint(const std::string& save) {
+  if (save.empty()) return std::nullopt;
+  const std::vector<int64_t> there = checkpoints_in(save);
+  return there.empty() ? std::nullopt : std::optional(there.front());
+}
+
+std::string failure_text(const RankEnd& end, int64_t machines) {
+  return str_cat(describe(end), ", first of all", machines > 1 ? " on this machine" : "");
+}
+
 // Every flag of launch takes a value, so its own end where the first word without dashes stands.
 size_t own_flags(std::span<const std::string> args) {
   size_t at = 0;
@@ -143,7 +173,8 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
       "Starts N processes of `phalanx COMMAND` as the ranks of one run. Prints the output of rank "
       "0 "
       "as it is;\nputs \"[rank] \" before the output of the other ranks and before all errors. "
-      "When one rank fails, all ranks\nend, and the message names the first one that failed. "
+      "When one rank fails, all ranks\nend, and the message names the first one that failed; with "
+      "--max-restarts they start again. "
       "SIGTERM, SIGINT, SIGUSR1 and SIGHUP are passed\non to every rank.\n\n"
       "On several machines, run it on each with the same flags except --node-rank, and with the "
       "same secret in\nPHX_JOB_KEY (docs/machines.md).",
@@ -165,6 +196,10 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
         "recipe.yaml");
   const int64_t world = options.nnodes * options.nproc;
   if (const auto exit_code = answer_once(command, world, catalogue)) return *exit_code;
+  std::vector<std::string> words(command.begin(), command.end());
+  const std::string save =
+      command[0] == "pretrain" ? save_folder_of(command.subspan(1), world, catalogue) : "";
+  if (options.max_restarts > 0) add_restarts(words, save);
   make_room_for_files(world);
 
   LocalRanks ranks{.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
@@ -178,16 +213,31 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
     ranks.variables.push_back("PHX_INTERFACE=" + options.interface);
   }
   if (options.mesh_port) ranks.variables.push_back(str_cat("PHX_MESH_PORT=", *options.mesh_port));
-  ranks.command.insert(ranks.command.end(), command.begin(), command.end());
+  ranks.command.insert(ranks.command.end(), words.begin(), words.end());
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end the ranks
-  const LocalRanksResult result = run_local_ranks(ranks, kExitSignal, print_line);
-  if (result.first_failure) {
+  RestartPolicy policy(options.max_restarts, newest_checkpoint(save));
+  for (;;) {
+    const LocalRanksResult result = run_local_ranks(ranks, kExitSignal, print_line);
+    if (!result.first_failure) return result.stopped ? kExitSignal : kExitDone;
     const RankEnd& end = *result.first_failure;
-    std::cerr << "error: " << describe(end) << ", first of all"
-              << (options.nnodes > 1 ? " on this machine" : "") << "\n";
-    return end.signal != 0 ? 128 + end.signal : end.exit_code;
+    const std::string failure = failure_text(end, options.nnodes);
+    const auto checkpoint = newest_checkpoint(save);
+    const auto wait = policy.next(result, checkpoint);
+    if (!wait) {
+      std::cerr << "error: " << failure << "\n";
+      if (options.max_restarts > 0 && policy.in_a_row() >= options.max_restarts)
+        std::cerr << "  hint: after " << policy.in_a_row()
+                  << " restarts without a new checkpoint --max-restarts " << options.max_restarts
+                  << " gives up; the messages above say why ranks fail\n";
+      return end.signal != 0 ? 128 + end.signal : end.exit_code;
+    }
+    std::cerr << "warning: " << failure << "; restart " << policy.in_a_row() << " of "
+              << options.max_restarts << " in " << wait->count() / 1000 << " s, "
+              << (checkpoint ? str_cat("from iteration ", *checkpoint, " in ", save)
+                             : str_cat("from the beginning: ", save, " holds no checkpoint"))
+              << "\n";
+    if (!wait_without_ranks(*wait)) return kExitSignal;
   }
-  return result.stopped ? kExitSignal : kExitDone;
 }
 
 }  // namespace phx

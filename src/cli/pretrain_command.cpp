@@ -68,6 +68,13 @@ std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t wo
   return answer(parse_pretrain(args, world, RanksFrom::launcher, catalogue), Ranks::processes);
 }
 
+std::string save_folder_of(std::span<const std::string> args, int64_t world,
+                           const Catalogue& catalogue) {
+  const TrainConfig train =
+      parse_pretrain(args, world, RanksFrom::launcher, catalogue).options.train;
+  return train.skip_train ? "" : train.save;
+}
+
 Problems pretrain_problems(std::span<const std::string> args, const Catalogue& catalogue) {
   const ParseResult result = parse_pretrain(args, std::nullopt, RanksFrom::launcher, catalogue);
   if (result.report.help) return {};

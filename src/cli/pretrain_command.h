@@ -19,6 +19,10 @@ int run_pretrain(std::span<const std::string> args,
 std::optional<int> answer_pretrain(std::span<const std::string> args, int64_t world,
                                    const Catalogue& catalogue);
 
+// The folder that a command without problems saves into; empty if it saves nothing.
+std::string save_folder_of(std::span<const std::string> args, int64_t world,
+                           const Catalogue& catalogue);
+
 // What is wrong with a command whose number of ranks is not known, because what should say it is
 // wrong itself.
 Problems pretrain_problems(std::span<const std::string> args, const Catalogue& catalogue);

@@ -15,6 +15,7 @@
 #include "phalanx/train/load_session.h"
 #include "phalanx/train/older_checkpoints.h"
 #include "phalanx/train/recompute_modules.h"
+#include "phalanx/train/save_folder.h"
 #include "phalanx/train/train_fields.h"
 #include "phalanx/transformer/transformer_fields.h"
 
@@ -289,6 +290,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
   result.note = note_on_average(set, result.options);
+  if (ranks_from == RanksFrom::launcher) resume_from_save_folder(result.options.train);
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(fewest_ranks(result.options.parallel)));
   result.world = ranks;

@@ -258,7 +258,10 @@ class Supervisor {
     for (Process& process : processes_)
       for (Pipe& pipe : process.pipes) read_lines(process, pipe, on_line_);
     for (int signal : signals_.take())
-      if (signal != SIGCHLD) kill_all(signal);
+      if (signal != SIGCHLD) {
+        result_.told_to_stop = true;
+        kill_all(signal);
+      }
     collect();
   }
 
@@ -323,6 +326,19 @@ std::string describe(const RankEnd& end) {
   if (end.signal == 0) return str_cat("rank ", end.rank, " ended with exit code ", end.exit_code);
   return str_cat("rank ", end.rank, " was killed by signal ", end.signal, " (",
                  ::strsignal(end.signal), ")");
+}
+
+bool wait_without_ranks(std::chrono::milliseconds time) {
+  SignalQueue signals;
+  const Deadline end = deadline_in(time);
+  for (int left; (left = milliseconds_until(end)) > 0;) {
+    pollfd entry{signals.descriptor(), POLLIN, 0};
+    if (::poll(&entry, 1, left) < 0 && errno != EINTR)
+      throw_error(str_cat("poll failed: ", system_text(errno)));
+    for (int signal : signals.take())
+      if (signal != SIGCHLD) return false;
+  }
+  return true;
 }
 
 LocalRanksResult run_local_ranks(const LocalRanks& ranks, int stopped_code, const OnLine& on_line) {

@@ -40,11 +40,15 @@ std::string describe(const RankEnd& end);
 struct LocalRanksResult {
   std::optional<RankEnd> first_failure;  // neither 0 nor `stopped_code`
   bool stopped = false;                  // a rank ended with `stopped_code`
+  bool told_to_stop = false;             // a signal was passed on
 };
 
 // Returns when all have ended. SIGTERM, SIGINT, SIGUSR1 and SIGHUP (unless it is ignored, as under
 // nohup) that reach this process meanwhile are passed on to every rank; an exit code of
 // `stopped_code` then is no failure.
 LocalRanksResult run_local_ranks(const LocalRanks& ranks, int stopped_code, const OnLine& on_line);
+
+// Waits while there are no ranks. False if one of these signals came, at once then.
+bool wait_without_ranks(std::chrono::milliseconds time);
 
 }  // namespace phx

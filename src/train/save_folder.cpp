@@ -23,6 +23,16 @@ std::string why_it_begins_elsewhere(const TrainConfig& train) {
 
 }  // namespace
 
+bool resume_from_save_folder(TrainConfig& train) {
+  if (!train.auto_resume || train.save.empty() || checkpoints_in(train.save).empty()) return false;
+  train.load = train.save;
+  train.load_newest_valid = true;
+  train.load_optim = train.load_rng = true;
+  train.finetune = false;
+  train.ckpt_step.reset();
+  return true;
+}
+
 void check_save_folder(const TrainConfig& train) {
   if (train.save.empty() || train.skip_train || train.save_into_used_folder) return;
   const std::vector<int64_t> there = checkpoints_in(train.save);  // the newest first

@@ -145,6 +145,8 @@ std::vector<Rule> train_rules() {
       divides("save-interval", "save-hf-interval"),
       requires_option("save-verify", "save", "there is nothing to verify without it"),
       requires_option("save-into-used-folder", "save", "it names the folder"),
+      requires_option("auto-resume", "save", "it looks for checkpoints there"),
+      excludes("auto-resume", "save-into-used-folder", "one goes on, the other begins anew"),
       {"--save, --load and --pretrained-checkpoint name a folder where they are given",
        check_folders},
       requires_option("ckpt-step", "load", "it says where to look"),

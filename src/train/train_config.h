@@ -106,6 +106,7 @@ struct TrainConfig {
   std::optional<int64_t> ckpt_step;
   bool exit_on_missing_checkpoint = false;
   bool load_newest_valid = false;
+  bool auto_resume = false;
   bool use_checkpoint_args = false;
 
   Precision precision() const;

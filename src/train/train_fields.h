@@ -135,6 +135,10 @@ void TrainConfig::each(Field&& field) {
         "fail if --load holds no checkpoint, instead of starting a new run");
   field("load-newest-valid", load_newest_valid, "verify checkpoints, and load the newest valid one",
         Own{});
+  field("auto-resume", auto_resume,
+        "go on from the newest valid checkpoint in --save; --load and --finetune count only while "
+        "there is none",
+        Own{});
   field("use-checkpoint-args", use_checkpoint_args,
         "take model options that are not given from the checkpoint");
 }

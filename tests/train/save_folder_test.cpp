@@ -63,5 +63,24 @@ TEST(SaveFolder, OneCheckpointIsNamedWithoutACount) {
               HasSubstr("holds the checkpoints of another run (iteration 5), but"));
 }
 
+TEST(SaveFolder, AutoResumeGoesOnFromItWhateverElseWasToBeLoaded) {
+  const TempFolder folder;
+  TrainConfig train = into(folder.path(), "elsewhere");
+  train.auto_resume = train.finetune = true;
+  train.load_optim = false;
+  train.ckpt_step = 7;
+  EXPECT_FALSE(resume_from_save_folder(train));  // no checkpoint yet: the first start
+  EXPECT_EQ(train.load, "elsewhere");
+  EXPECT_TRUE(train.finetune);
+  std::filesystem::create_directories(folder / "iter_0000005");
+  EXPECT_TRUE(resume_from_save_folder(train));
+  EXPECT_EQ(train.load, folder.path().string());
+  EXPECT_FALSE(train.finetune);
+  EXPECT_TRUE(train.load_optim && train.load_newest_valid && !train.ckpt_step);
+  check_save_folder(train);
+  train = into(folder.path(), "elsewhere");
+  EXPECT_FALSE(resume_from_save_folder(train));  // nobody asked
+}
+
 }  // namespace
 }  // namespace phx

@@ -1,0 +1,234 @@
+// `phalanx launch --max-restarts`: ranks are killed, and the run ends with the bytes of a run that
+// nobody disturbed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "phalanx/base/error.h"
+#include "phalanx/base/file.h"
+#include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
+#include "support/temp_folder.h"
+
+namespace phx {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const char* const kFlags =
+    " --num-layers 2 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 48 --swiglu"
+    " --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --seq-length 16"
+    " --max-position-embeddings 16 --vocab-size 61 --mock-data --micro-batch-size 1"
+    " --global-batch-size 4 --lr 1e-3 --log-interval 100 --device cpu --threads 1"
+    " --train-iters 300 --save-interval 20 --save-retain-interval 1000";
+
+// A launcher as a process of its own, without a shell between: signals go to it.
+class Launcher {
+ public:
+  Launcher(const std::string& arguments, const Path& log) : log_(log) {
+    const std::string command =
+        str_cat("exec ", PHX_BINARY, " launch ", arguments, " > ", log.string(), " 2>&1");
+    id_ = ::fork();
+    if (id_ == 0) {
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+  }
+  ~Launcher() {
+    if (id_ <= 0) return;
+    ::kill(id_, SIGKILL);
+    ::waitpid(id_, nullptr, 0);
+  }
+
+  pid_t id() const { return id_; }
+  std::string said() const { return std::filesystem::exists(log_) ? read_file(log_) : ""; }
+  // In the order of their numbers.
+  std::vector<pid_t> ranks() const {
+    std::ifstream in(str_cat("/proc/", id_, "/task/", id_, "/children"));
+    std::vector<pid_t> result;
+    for (pid_t rank = 0; in >> rank;) result.push_back(rank);
+    return result;
+  }
+  int wait() {
+    int status = 0;
+    ::waitpid(std::exchange(id_, 0), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  Path log_;
+  pid_t id_ = 0;
+};
+
+bool comes_to(const Path& saved, int64_t iteration) {
+  for (int i = 0; i < 6000; ++i) {
+    if (latest_checkpoint(saved).value_or(0) >= iteration) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+std::vector<std::byte> bytes_of(const NativeCheckpoint& checkpoint, const std::string& name) {
+  const TensorInfo& info = checkpoint.tensors().at(name);
+  const Box all = whole_box(info.shape);
+  std::vector<std::byte> bytes(size_t(all.numel() * size_of(info.dtype)));
+  checkpoint.read(name, all, bytes);
+  return bytes;
+}
+
+void expect_same_end(const Path& disturbed, const Path& undisturbed) {
+  const NativeCheckpoint a(checkpoint_path(disturbed, 300)), b(checkpoint_path(undisturbed, 300));
+  EXPECT_EQ(a.info("state"), b.info("state"));
+  ASSERT_EQ(a.tensors(), b.tensors());
+  for (const auto& [name, info] : b.tensors())
+    EXPECT_EQ(bytes_of(a, name), bytes_of(b, name)) << name;
+}
+
+struct Fault {
+  const char* name;
+  const char* layout;
+  int ranks, victim;
+};
+
+class RestartedRun : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(RestartedRun, EndsWithTheBytesOfAnUndisturbedOne) {
+  const Fault& fault = GetParam();
+  const TempFolder folder;
+  const auto arguments = [&](const char* save) {
+    return str_cat("--nproc ", fault.ranks, " --max-restarts 2 pretrain", kFlags, " ", fault.layout,
+                   " --save ", (folder / save).string());
+  };
+  Launcher undisturbed(arguments("undisturbed"), folder / "log");
+  ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.said();
+  Launcher launcher(arguments("disturbed"), folder / "log");
+  for (const int64_t iteration : {40, 140}) {
+    ASSERT_TRUE(comes_to(folder / "disturbed", iteration)) << launcher.said();
+    const std::vector<pid_t> ranks = launcher.ranks();
+    ASSERT_EQ(ranks.size(), size_t(fault.ranks)) << launcher.said();
+    ASSERT_EQ(::kill(ranks[size_t(fault.victim)], SIGKILL), 0);
+  }
+  EXPECT_EQ(launcher.wait(), 0) << launcher.said();
+  const std::string said = launcher.said();
+  EXPECT_THAT(said, HasSubstr(str_cat("warning: rank ", fault.victim,
+                                      " was killed by signal 9 (Killed), first of all; restart 1 "
+                                      "of 2 in 1 s, from iteration ")));
+  EXPECT_THAT(said, Not(HasSubstr("restart 2 of 2")));  // the second had a new checkpoint
+  expect_same_end(folder / "disturbed", folder / "undisturbed");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, RestartedRun,
+    ::testing::Values(Fault{"rank_0_of_data_ranks", "", 2, 0},
+                      Fault{"a_rank_with_a_part_of_the_optimizer",
+                            "--use-distributed-optimizer --bf16", 2, 1},
+                      Fault{"a_rank_with_a_part_of_the_weights", "--use-megatron-fsdp", 2, 1},
+                      Fault{"a_stage_of_a_pipeline",
+                            "--tensor-model-parallel-size 2 --sequence-parallel "
+                            "--pipeline-model-parallel-size 2",
+                            4, 2}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Each machine's launcher starts its own ranks again; they meet as at the first start.
+TEST(Restarts, LaunchersOfSeveralMachinesStartTheirRanksAgain) {
+  const TempFolder folder;
+  ::setenv("PHX_JOB_KEY", "0123456789abcdef0123456789abcdef", 1);
+  const auto node = [&](int rank, int port) {
+    return str_cat("--nproc 1 --nnodes 2 --node-rank ", rank,
+                   " --master-addr 127.0.0.1 --master-port ", port, " --max-restarts 5 pretrain",
+                   kFlags, " --use-distributed-optimizer --save ", folder / "disturbed");
+  };
+  const int port = 20000 + ::getpid() % 20000;
+  Launcher first(node(0, port), folder / "log0"), second(node(1, port), folder / "log1");
+  ::unsetenv("PHX_JOB_KEY");
+  ASSERT_TRUE(comes_to(folder / "disturbed", 40)) << first.said() << second.said();
+  const std::vector<pid_t> ranks = second.ranks();
+  ASSERT_EQ(ranks.size(), 1u) << second.said();
+  ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
+  EXPECT_EQ(first.wait(), 0) << first.said();
+  EXPECT_EQ(second.wait(), 0) << second.said();
+  for (const Launcher* launcher : {&first, &second})
+    EXPECT_THAT(launcher->said(), HasSubstr("first of all on this machine; restart 1 of 5 in 1 s"));
+  Launcher undisturbed(str_cat("--nproc 2 pretrain", kFlags, " --use-distributed-optimizer --save ",
+                               folder / "undisturbed"),
+                       folder / "log");
+  ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.said();
+  expect_same_end(folder / "disturbed", folder / "undisturbed");
+}
+
+TEST(Restarts, ADamagedCheckpointIsPassedOver) {
+  const TempFolder folder;
+  const Path saved = folder / "saved";
+  const std::string arguments = str_cat("--nproc 2 --max-restarts 1 pretrain", kFlags,
+                                        " --save-retain-interval 20 --save ", saved.string());
+  Launcher first(arguments + " --exit-interval 60", folder / "log");
+  ASSERT_EQ(first.wait(), 0) << first.said();
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint_path(saved, 60)))
+    if (entry.path().extension() == ".safetensors")
+      std::filesystem::resize_file(entry.path(), entry.file_size() / 2);
+  // The launcher is started again, by hand or by a scheduler, with the same command.
+  Launcher second(arguments, folder / "log");
+  ASSERT_EQ(second.wait(), 0) << second.said();
+  EXPECT_THAT(second.said(), HasSubstr("falling back to " + checkpoint_path(saved, 40).string()));
+  Launcher undisturbed(str_cat("--nproc 2 pretrain", kFlags, " --save ", folder / "whole"),
+                       folder / "log");
+  ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.said();
+  expect_same_end(saved, folder / "whole");
+}
+
+TEST(Restarts, GivesUpOnAFailureThatComesBack) {
+  const TempFolder folder;
+  // A folder stands where the first checkpoint should go, so that every start fails there.
+  const Path saved = folder / "saved";
+  std::filesystem::create_directories(saved / "iter_0000020.tmp");
+  std::filesystem::create_directories(saved);
+  std::ofstream(saved / "latest_checkpointed_iteration.txt") << "7";
+  Launcher launcher(str_cat("--nproc 2 --max-restarts 1 pretrain", kFlags, " --save ",
+                            saved.string(), " --load ", saved.string()),
+                    folder / "log");
+  EXPECT_EQ(launcher.wait(), 1) << launcher.said();
+  const std::string said = launcher.said();
+  EXPECT_THAT(said, HasSubstr("restart 1 of 1 in 1 s, from the beginning: " + saved.string() +
+                              " holds no checkpoint"));
+  EXPECT_THAT(said, HasSubstr("after 1 restarts without a new checkpoint --max-restarts 1 gives "
+                              "up"));
+}
+
+TEST(Restarts, ASignalBetweenTwoStartsEndsTheLauncher) {
+  const TempFolder folder;
+  const Path saved = folder / "saved";
+  std::filesystem::create_directories(saved);
+  std::ofstream(saved / "latest_checkpointed_iteration.txt") << "7";
+  Launcher launcher(str_cat("--nproc 1 --max-restarts 9 pretrain", kFlags, " --save ",
+                            saved.string(), " --load ", saved.string()),
+                    folder / "log");
+  for (int i = 0; i < 6000 && launcher.said().find("restart 2 of 9") == std::string::npos; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_EQ(::kill(launcher.id(), SIGTERM), 0);
+  EXPECT_EQ(launcher.wait(), 3) << launcher.said();
+}
+
+TEST(Restarts, NeedAFolderToGoOnFrom) {
+  const TempFolder folder;
+  Launcher launcher(str_cat("--nproc 2 --max-restarts 1 pretrain",
+                            " --num-layers 2 --hidden-size "
+                            "32 --num-attention-heads 4 --seq-length 16 --max-position-embeddings "
+                            "16 --vocab-size 61 --mock-data --micro-batch-size 1 --train-iters 2 "
+                            "--lr 1e-3 --device cpu"),
+                    folder / "log");
+  EXPECT_EQ(launcher.wait(), 2);
+  EXPECT_THAT(launcher.said(), HasSubstr("--max-restarts needs --save"));
+  Launcher other("--nproc 1 --max-restarts 1 corpus --output x.jsonl", folder / "log");
+  EXPECT_EQ(other.wait(), 2);
+  EXPECT_THAT(other.said(), HasSubstr("which corpus does not save"));
+}
+
+}  // namespace
+}  // namespace phx
