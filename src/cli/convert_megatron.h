@@ -1,5 +1,5 @@
-// `phalanx convert import --megatron` and `phalanx convert export --torch-dist` or `--fsdp-dtensor`: Megatron's own
-// checkpoints to native ones and back.
+// `phalanx convert import --megatron` and `phalanx convert export --torch-dist` or
+// `--fsdp-dtensor`: Megatron's own checkpoints to native ones and back.
 #pragma once
 
 #include <span>
