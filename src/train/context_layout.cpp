@@ -13,6 +13,15 @@ bool has_comm(const ParallelConfig& ranks, const char* name) {
   return std::ranges::find(ranks.cp_comm_type, name) != ranks.cp_comm_type.end();
 }
 
+// Whether keys of some layer travel from rank to rank.
+bool has_ring(const ParallelConfig& ranks) {
+  if (ranks.context_parallel_size == 1) return false;
+  const std::vector<int64_t>& sizes = ranks.hierarchical_context_parallel_sizes;
+  const bool groups = sizes.size() < 2 || sizes[1] > 1;  // of ranks that exchange heads
+  return has_comm(ranks, "p2p") || has_comm(ranks, "all_gather") ||
+         (has_comm(ranks, "a2a+p2p") && groups);
+}
+
 // "1, 2, 4": the divisors of `total`.
 std::string divisors(int64_t total) {
   std::string list;
@@ -125,11 +134,7 @@ int64_t ranks_that_exchange_heads(const ParallelConfig& ranks) {
 
 Problems context_device_problems(const TransformerConfig& model, const ParallelConfig& ranks,
                                  bool packed) {
-  const bool heads_alone = std::ranges::all_of(
-      ranks.cp_comm_type, [](const std::string& comm) { return comm == "a2a"; });
-  const bool no_ring = ranks_that_exchange_heads(ranks) == ranks.context_parallel_size &&
-                       !has_comm(ranks, "p2p") && !has_comm(ranks, "all_gather");
-  if (ranks.context_parallel_size == 1 || heads_alone || no_ring) return {};
+  if (!has_ring(ranks)) return {};
   Problems problems;
   const auto add = [&](const char* flag, const std::string& what) {
     problems.push_back({ProblemKind::refused, flag,

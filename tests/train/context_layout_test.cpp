@@ -107,6 +107,12 @@ TEST(ContextLayout, GpusTakePackedRowsAndDropoutOnlyWithWholeHeads) {
   EXPECT_THAT(context_device_problems(run.model, run.ranks, true), IsEmpty());
   run.ranks.cp_comm_type = {"a2a"};
   EXPECT_THAT(context_device_problems(run.model, run.ranks, true), IsEmpty());
+  run.ranks.cp_comm_type = {"a2a", "a2a+p2p"};
+  EXPECT_THAT(context_device_problems(run.model, run.ranks, true), IsEmpty());
+  run.ranks.hierarchical_context_parallel_sizes = {2, 2};
+  EXPECT_EQ(context_device_problems(run.model, run.ranks, true).size(), 2u) << "keys of one layer";
+  run.ranks.cp_comm_type = {"a2a", "all_gather"};
+  EXPECT_EQ(context_device_problems(run.model, run.ranks, true).size(), 2u);
   run.ranks.cp_comm_type = {"p2p"};
   run.model.attention_dropout = 0;
   EXPECT_THAT(context_device_problems(run.model, run.ranks, false), IsEmpty());
