@@ -437,7 +437,10 @@ const LayoutCase kLayouts[] = {
        cp(c, 2, {"a2a"});
        c.model.attention_dropout = 0.1;
      }},
-    {"ContextParallelBoth", 4, [](RunConfig& c) { cp(c, 4, {"a2a+p2p"}, {2, 2}); }},
+    {"ContextParallelBoth", 4,
+     [](RunConfig& c) {
+       cp(c, 4, {"a2a+p2p"}, {2, 2});
+     }},
     {"ContextParallelOnAllAxes", 16,
      [](RunConfig& c) {
        cp(c, 2, {"p2p"});
