@@ -4,6 +4,7 @@
 #include <map>
 
 #include "phalanx/parallel/context/gathered_attention.h"
+#include "phalanx/train/context_layout.h"
 
 namespace phx {
 
@@ -38,7 +39,7 @@ std::vector<ContextKind> context_kinds(const TransformerConfig& model,
     return std::ranges::find(ranks.cp_comm_type, comm) != ranks.cp_comm_type.end();
   };
   if (!model.window_size || model.window_size->left < 0) return {{.rank = 0, .count = cp}};
-  const int64_t inner = has("a2a+p2p") ? ranks.hierarchical_context_parallel_sizes.at(0) : 1;
+  const int64_t inner = neighbours_that_exchange_heads(ranks);
   std::map<std::vector<int64_t>, size_t> seen;
   std::vector<ContextKind> kinds;
   for (int rank = 0; rank < cp; ++rank) {

@@ -105,13 +105,14 @@ class Checker {
         model_.latent.any() ? heads : std::max<int64_t>(model_.query_groups() / tp(), 1);
     const int64_t both = std::gcd(heads, groups);
     if (both % ranks == 0) return;
-    const bool mixed = has_comm(ranks_, "a2a+p2p");
+    const bool all = has_comm(ranks_, "a2a");  // else neighbours do
     add("--cp-comm-type",
-        str_cat("--cp-comm-type a2a exchanges heads among ", ranks, " ranks, but a rank has ",
-                heads, " query heads and ", groups,
+        str_cat("--cp-comm-type ", all ? "a2a" : "a2a+p2p", " exchanges heads among ", ranks,
+                " ranks, but a rank has ", heads, " query heads and ", groups,
                 " key heads, and each of these should be a multiple of ", ranks),
-        str_cat("ranks that do: ", divisors(both), mixed ? "" : "; or --cp-comm-type p2p",
-                mixed ? " (the first of --hierarchical-context-parallel-sizes)" : ""));
+        str_cat("ranks that do: ", divisors(both),
+                all ? "; or --cp-comm-type p2p"
+                    : " (the first of --hierarchical-context-parallel-sizes)"));
   }
 
   int64_t cp() const { return ranks_.context_parallel_size; }
@@ -127,9 +128,21 @@ class Checker {
 
 int64_t ranks_that_exchange_heads(const ParallelConfig& ranks) {
   if (has_comm(ranks, "a2a")) return ranks.context_parallel_size;
-  if (has_comm(ranks, "a2a+p2p") && !ranks.hierarchical_context_parallel_sizes.empty())
-    return ranks.hierarchical_context_parallel_sizes[0];
-  return 1;
+  return neighbours_that_exchange_heads(ranks);
+}
+
+int64_t neighbours_that_exchange_heads(const ParallelConfig& ranks) {
+  const std::vector<int64_t>& sizes = ranks.hierarchical_context_parallel_sizes;
+  const bool some = ranks.context_parallel_size > 1 && has_comm(ranks, "a2a+p2p");
+  return some && !sizes.empty() ? sizes[0] : 1;
+}
+
+Problem needs_whole_sequences(const ParallelConfig& ranks) {
+  return {ProblemKind::rule, "--context-parallel-size",
+          str_cat("--context-parallel-size ", ranks.context_parallel_size,
+                  ": this model, or a part of its layers, needs whole sequences"),
+          "override takes_context_parallel() to return true if every token is computed alone; or "
+          "use --context-parallel-size 1"};
 }
 
 Problems context_device_problems(const TransformerConfig& model, const ParallelConfig& ranks,
