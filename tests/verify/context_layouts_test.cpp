@@ -89,6 +89,8 @@ const LayoutCase kLayouts[] = {
      [](RunConfig& c) {
        c.parallel.context_parallel_size = c.parallel.tensor_model_parallel_size = 2;
        c.parallel.sequence_parallel = true;
+       // Chunks of nine tokens: other experts in turn than in the first chunk.
+       c.model.seq_length = c.model.max_position_embeddings = 36;
        c.model.moe.moe_router_force_load_balancing = true;
      }},
 };
