@@ -1,6 +1,8 @@
 #include "phalanx/cli/not_in_this_build.h"
 
 #include "phalanx/base/error.h"
+#include "phalanx/base/named_entry.h"
+#include "phalanx/train/context_layout.h"
 
 namespace phx {
 
@@ -26,7 +28,19 @@ Problems not_in_this_build(const PretrainOptions& options) {
     if (!lacking.is_set(options)) continue;
     problems.push_back({ProblemKind::refused, lacking.flag, lacking.reason, lacking.hint});
   }
+  if (options.train.device == DeviceChoice::cuda) {
+    const Problems more = not_on_gpus(options);
+    problems.insert(problems.end(), more.begin(), more.end());
+  }
   return problems;
+}
+
+Problems not_on_gpus(const PretrainOptions& options) {
+  const Dataset* own = find_entry(options.catalogue.datasets, options.data.dataset);
+  const bool packed = options.sft.sft || options.data.dataloader_inter_document_masking ||
+                      options.data.reset_attention_mask ||
+                      (own != nullptr && own->parts.cu_seqlens);
+  return context_device_problems(options.model, options.parallel, packed);
 }
 
 std::string format_notes(const Problems& problems) {

@@ -17,8 +17,12 @@ struct LackingOption {
 };
 std::span<const LackingOption> lacking_options();  // those with one reason stand together
 
-// A refusal for each such option that is set: an error of a run, a note of --check-args.
+// A refusal for each such option that is set, and with --device cuda for what GPUs lack: errors of
+// a run, notes of --check-args.
 Problems not_in_this_build(const PretrainOptions& options);
+
+// What only CPUs can run of it.
+Problems not_on_gpus(const PretrainOptions& options);
 
 // "note: this build cannot run these yet: ..."; empty when there are none.
 std::string format_notes(const Problems& problems);

@@ -153,7 +153,7 @@ int plan_and_print(const RunConfig& config, int world, const PlanFlags& flags) {
   Terminal terminal;
   const PlanOptions options{.target = flags.device()};
   const RunPlan plan = plan_run(config, world, options, [&](int done, int all) {
-    terminal.set_status(fmt::format("planned {} of {} stages", done, all));
+    terminal.set_status(fmt::format("planned {} of {} ranks", done, all));
   });
   terminal.clear_status();
   const ByteUnits units = flags.units();

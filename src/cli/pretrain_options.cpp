@@ -61,6 +61,11 @@ void note_idle_ranks(const OptionSet& options, const ParallelConfig& ranks, Pars
   for (const char* name :
        {"suggested-communication-unit-size", "torch-fsdp2-no-reshard-after-forward"})
     idle(name, !gathers, "weights are not sharded");
+  const bool one_context = ranks.context_parallel_size == 1;
+  idle("cp-comm-type", one_context, "a rank has whole sequences at CP 1");
+  idle("hierarchical-context-parallel-sizes",
+       one_context || std::ranges::find(ranks.cp_comm_type, "a2a+p2p") == ranks.cp_comm_type.end(),
+       one_context ? "a rank has whole sequences at CP 1" : "no layer has --cp-comm-type a2a+p2p");
   idle("tp-comm-overlap", ranks.tensor_model_parallel_size == 1, "there is no exchange at TP 1");
 }
 
@@ -175,6 +180,8 @@ void check_whole_model(const PretrainOptions& options, const TransformerConfig& 
   try {
     const Problems found = recompute_problems(*family, model, options.train.recompute_modules);
     report.problems.insert(report.problems.end(), found.begin(), found.end());
+    if (options.parallel.context_parallel_size > 1 && !(*family)(model)->takes_context_parallel())
+      report.problems.push_back(needs_whole_sequences(options.parallel));
     if (model.mtp_num_layers > 0 && (*family)(model)->tokens_ahead() != model.mtp_num_layers)
       add(report.problems, "mtp-num-layers",
           str_cat("--mtp-num-layers ", model.mtp_num_layers, ": --model ", family->name,

@@ -13,6 +13,7 @@
 #include "phalanx/base/mapped_faults.h"
 #include "phalanx/checkpoint/folder_lock.h"
 #include "phalanx/cli/exit_codes.h"
+#include "phalanx/cli/not_in_this_build.h"
 #include "phalanx/cli/run_settings.h"
 #include "phalanx/comm/machine_limits.h"
 #include "phalanx/comm/process_environment.h"
@@ -127,11 +128,23 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
 
 namespace {
 
-// What all ranks hold at the least: weights, gradients and the optimizer's states of every copy of
-// the model, what is sharded once.
+// The fewest ranks that hold the same weights: data-parallel and context-parallel ones, or those
+// that have the same experts.
+int64_t copies_of_weights(const PretrainOptions& options, int world) {
+  const ParallelConfig& ranks = options.parallel;
+  const int64_t stage = world / ranks.pipeline_model_parallel_size;
+  int64_t copies = stage / ranks.tensor_model_parallel_size;
+  if (options.model.moe.any())
+    copies =
+        std::min(copies, stage / (ranks.expert_model_parallel_size * expert_tensor_ranks(ranks)));
+  return std::max<int64_t>(1, copies);
+}
+
+}  // namespace
+
 int64_t least_bytes(const PretrainOptions& options, int world) {
   const auto parameters = double(num_parameters(options.family(), options.model));
-  const auto copies = double(std::max<int64_t>(1, world / model_ranks(options.parallel)));
+  const auto copies = double(copies_of_weights(options, world));
   const auto weight = double(size_of(model_dtype(options.train.precision())));
   const auto times = [&](Sharding shards_it) {
     return options.parallel.sharding() >= shards_it ? 1 : copies;
@@ -143,8 +156,6 @@ int64_t least_bytes(const PretrainOptions& options, int world) {
                        times(Sharding::optim_grads) * weight + times(Sharding::optim) * states * 4;
   return int64_t(std::min(parameters * bytes, 9e18));
 }
-
-}  // namespace
 
 Problems room_problems(const PretrainOptions& options, int64_t ranks, bool counts_state) {
   if (ranks <= 1) return {};
@@ -222,6 +233,10 @@ int train_main(const PretrainOptions& options, const std::optional<LaunchEnviron
   const std::vector<std::string> notes = prepare_process(launch);  // before there are threads
   const RunConfig config = run_config(options);
   const RuntimeOptions device = runtime_options(options.train);
+  if (device.kind == DeviceKind::cuda) {  // which --device auto may come to
+    const Problems lacking = not_on_gpus(options);
+    PHX_CHECK(lacking.empty(), "this run needs CPUs\n", format_problems(lacking));
+  }
   if (device.kind == DeviceKind::cuda && (!launch || launch->rank == 0))
     for (const std::string& note : notes) log_warning(note);
   WorldOptions waits{.timeout = std::chrono::minutes(options.parallel.distributed_timeout_minutes)};

@@ -135,7 +135,13 @@ AttentionChoice choose_cuda_attention(const AttentionInputs& in, const Attention
       return own("cuDNN needs head sizes and strides that are multiples of 8");
   // One token of decoding: latency, not throughput, and a plan would have to be built for every
   // length of the past.
-  if (in.q.s != in.k.s) return own("queries of a longer past are computed token by token");
+  if (in.q.s == 1 && in.k.s > 1) return own("a single query of a longer past needs no tiles");
+  // Its graphs align the causal mask with the first key, so the last queries of more keys would
+  // see too few of them.
+  if (in.q.s != in.k.s)
+    return own(
+        "cuDNN gets as many keys as queries here, and --cp-comm-type all_gather, or p2p with a "
+        "window, gives more; a2a is fast");
   if (options.window_left >= 0 && !options.causal)
     return own("cuDNN has no window without a causal mask here");
   if (in.max_queries() == 1) return own("cuDNN's backward refuses a single position");

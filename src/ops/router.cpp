@@ -1,14 +1,13 @@
 #include "phalanx/ops/router.h"
 
 #include "phalanx/core/autograd.h"
+#include "phalanx/core/compute_stream.h"
 #include "phalanx/kernels/elementwise.h"
 #include "phalanx/kernels/matmul.h"
 
 namespace phx {
 
 namespace {
-
-Stream compute(const Tensor& x) { return x.runtime().stream(StreamName::compute); }
 
 // The factors of sums over tokens, from coefficients of means.
 kernels::BalanceFactors factors_of(const BalanceLosses& losses, int64_t tokens, int64_t samples,
@@ -33,7 +32,7 @@ Tensor slopes_of(const Tensor& logits, const RouterOptions& options, const Balan
   const int ranks = context.tokens == nullptr ? 1 : context.tokens->size();
   Tensor sums = empty({kernels::balance_size(b, e)}, logits.dtype(), logits.device());
   kernels::route_balance(logits, options, b, sums);
-  if (ranks > 1) context.tokens->all_reduce(sums, compute(sums));
+  if (ranks > 1) context.tokens->all_reduce(sums, compute_stream(sums));
   Tensor slopes = empty({b * e + 1}, logits.dtype(), logits.device());
   kernels::balance_slopes(sums, e, factors_of(losses, t * ranks, b, e, options.topk, ranks),
                           context.scale, context.loads, slopes, context.tally);
@@ -114,8 +113,8 @@ Routing within_capacity(const Routing& routing, const Capacity& capacity, Commun
   if (size > 1) {
     all_indices = empty(all, indices.dtype(), indices.device());
     all_probs = empty(all, probs.dtype(), probs.device());
-    ranks->all_gather(indices, all_indices, compute(indices));
-    ranks->all_gather(probs, all_probs, compute(probs));
+    ranks->all_gather(indices, all_indices, compute_stream(indices));
+    ranks->all_gather(probs, all_probs, compute_stream(probs));
   }
   if (capacity.in_sequence) {
     all_indices = capacity.in_sequence(all_indices);

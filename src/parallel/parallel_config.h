@@ -95,8 +95,8 @@ void ParallelConfig::each(Field&& field) {
       "(a2a), or both (a2a+p2p)",
       OneOf{{"p2p", "all_gather", "a2a", "a2a+p2p"}});
   field("hierarchical-context-parallel-sizes", hierarchical_context_parallel_sizes,
-        "two numbers for --cp-comm-type a2a+p2p: neighbours that exchange heads, and rings of them "
-        "that keys go round in; their product is CP",
+        "two numbers for --cp-comm-type a2a+p2p: neighbours that exchange heads, and how many such "
+        "groups there are, between which keys go round; their product is CP",
         ranks);
 
   field("num-layers-per-virtual-pipeline-stage", num_layers_per_virtual_pipeline_stage,

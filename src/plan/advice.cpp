@@ -21,7 +21,7 @@ struct Remedy {
 
 std::optional<Remedy> distributed_optimizer(const RunConfig& config, int world) {
   if (config.parallel.sharding() >= Sharding::optim ||
-      data_parallel_size(config.parallel, world) == 1)
+      data_parallel_size(config.parallel, world) * config.parallel.context_parallel_size == 1)
     return std::nullopt;
   Remedy remedy{"--use-distributed-optimizer", config, world};
   remedy.config.parallel.use_distributed_optimizer = true;

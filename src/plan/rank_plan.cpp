@@ -16,9 +16,9 @@ int num_groups(const Mesh& mesh) {
   const PipelineLinks links = mesh.links();
   int groups = 0;
   for (const Communicator* group :
-       {mesh.world(), mesh.tp(), mesh.dp_cp(), mesh.key_sharers(), mesh.embedding(),
-        mesh.expert_dp(), mesh.dispatch(), mesh.tp_cp(), links.forward_in, links.forward_out,
-        links.backward_in, links.backward_out})
+       {mesh.world(), mesh.tp(), mesh.cp(), mesh.cp_inner(), mesh.cp_outer(), mesh.dp_cp(),
+        mesh.key_sharers(), mesh.embedding(), mesh.expert_dp(), mesh.dispatch(), mesh.tp_cp(),
+        links.forward_in, links.forward_out, links.backward_in, links.backward_out})
     if (group != nullptr) ++groups;
   for (const Grid grid : {Grid::dense, Grid::expert}) {
     if (mesh.shards(grid) != mesh.data(grid)) ++groups;

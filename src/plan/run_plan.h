@@ -1,12 +1,15 @@
 // All ranks of a run. What a rank holds depends on its stage of the pipeline: which layers, and how
 // many micro-batches are alive at once. It does not depend on its place among the tensor-parallel
 // ranks (matrices and the padded vocabulary are cut evenly) nor among the data-parallel ones
-// (buckets are cut evenly, everybody has the same number of micro-batches). So one rank of each
-// stage is planned; tests/plan compares every rank of many layouts with it.
+// (buckets are cut evenly, everybody has the same number of micro-batches). It does depend on its
+// place among the context-parallel ranks where a layer has a window (context_kinds.h). So one rank
+// of each stage and kind is planned; tests/plan compares every rank of many layouts with it.
 //
-// One exception: on cpu a collective takes scratch memory by its size, and which gradients of a
-// sharded optimizer are also summed over tp depends on the data-parallel rank. That is after the
-// activations are gone: only `peak_reserved` can differ, a little.
+// Two exceptions, in which `peak_reserved` can differ a little. On cpu a collective takes scratch
+// memory by its size, and which gradients of a sharded optimizer are also summed over tp depends on
+// the data-parallel rank, after the activations are gone. And context-parallel ranks compute parts
+// of several sizes in orders of their own, so that the allocator's cache has other blocks in early
+// steps.
 #pragma once
 
 #include <functional>
@@ -16,13 +19,14 @@
 
 namespace phx {
 
-// Called as stages get done, from any thread, one call at a time.
+// Called as ranks get done, from any thread, one call at a time.
 using PlanProgress = std::function<void(int done, int all)>;
 
 struct RunPlan {
   Layout layout;
-  int64_t micro_batches = 0;     // a step, of each data-parallel rank
-  std::vector<RankPlan> stages;  // by pipeline rank: the plan of the stage's first rank
+  int64_t micro_batches = 0;       // a step, of each data-parallel rank
+  std::vector<RankPlan> stages;    // by pipeline rank: of its ranks the one that takes most memory
+  std::vector<double> mean_flops;  // of a stage's ranks, by pipeline rank
 
   int ranks_a_stage() const { return layout.mesh.sizes.world() / layout.mesh.sizes.pp; }
   // The stage that takes most memory from its device.

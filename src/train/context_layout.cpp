@@ -13,6 +13,15 @@ bool has_comm(const ParallelConfig& ranks, const char* name) {
   return std::ranges::find(ranks.cp_comm_type, name) != ranks.cp_comm_type.end();
 }
 
+// Whether keys of some layer travel from rank to rank.
+bool has_ring(const ParallelConfig& ranks) {
+  if (ranks.context_parallel_size == 1) return false;
+  const std::vector<int64_t>& sizes = ranks.hierarchical_context_parallel_sizes;
+  const bool groups = sizes.size() < 2 || sizes[1] > 1;  // of ranks that exchange heads
+  return has_comm(ranks, "p2p") || has_comm(ranks, "all_gather") ||
+         (has_comm(ranks, "a2a+p2p") && groups);
+}
+
 // "1, 2, 4": the divisors of `total`.
 std::string divisors(int64_t total) {
   std::string list;
@@ -96,13 +105,14 @@ class Checker {
         model_.latent.any() ? heads : std::max<int64_t>(model_.query_groups() / tp(), 1);
     const int64_t both = std::gcd(heads, groups);
     if (both % ranks == 0) return;
-    const bool mixed = has_comm(ranks_, "a2a+p2p");
+    const bool all = has_comm(ranks_, "a2a");  // else neighbours do
     add("--cp-comm-type",
-        str_cat("--cp-comm-type a2a exchanges heads among ", ranks, " ranks, but a rank has ",
-                heads, " query heads and ", groups,
+        str_cat("--cp-comm-type ", all ? "a2a" : "a2a+p2p", " exchanges heads among ", ranks,
+                " ranks, but a rank has ", heads, " query heads and ", groups,
                 " key heads, and each of these should be a multiple of ", ranks),
-        str_cat("ranks that do: ", divisors(both), mixed ? "" : "; or --cp-comm-type p2p",
-                mixed ? " (the first of --hierarchical-context-parallel-sizes)" : ""));
+        str_cat("ranks that do: ", divisors(both),
+                all ? "; or --cp-comm-type p2p"
+                    : " (the first of --hierarchical-context-parallel-sizes)"));
   }
 
   int64_t cp() const { return ranks_.context_parallel_size; }
@@ -118,18 +128,26 @@ class Checker {
 
 int64_t ranks_that_exchange_heads(const ParallelConfig& ranks) {
   if (has_comm(ranks, "a2a")) return ranks.context_parallel_size;
-  if (has_comm(ranks, "a2a+p2p") && !ranks.hierarchical_context_parallel_sizes.empty())
-    return ranks.hierarchical_context_parallel_sizes[0];
-  return 1;
+  return neighbours_that_exchange_heads(ranks);
+}
+
+int64_t neighbours_that_exchange_heads(const ParallelConfig& ranks) {
+  const std::vector<int64_t>& sizes = ranks.hierarchical_context_parallel_sizes;
+  const bool some = ranks.context_parallel_size > 1 && has_comm(ranks, "a2a+p2p");
+  return some && !sizes.empty() ? sizes[0] : 1;
+}
+
+Problem needs_whole_sequences(const ParallelConfig& ranks) {
+  return {ProblemKind::rule, "--context-parallel-size",
+          str_cat("--context-parallel-size ", ranks.context_parallel_size,
+                  ": this model, or a part of its layers, needs whole sequences"),
+          "override takes_context_parallel() to return true if every token is computed alone; or "
+          "use --context-parallel-size 1"};
 }
 
 Problems context_device_problems(const TransformerConfig& model, const ParallelConfig& ranks,
                                  bool packed) {
-  const bool heads_alone = std::ranges::all_of(
-      ranks.cp_comm_type, [](const std::string& comm) { return comm == "a2a"; });
-  const bool no_ring = ranks_that_exchange_heads(ranks) == ranks.context_parallel_size &&
-                       !has_comm(ranks, "p2p") && !has_comm(ranks, "all_gather");
-  if (ranks.context_parallel_size == 1 || heads_alone || no_ring) return {};
+  if (!has_ring(ranks)) return {};
   Problems problems;
   const auto add = [&](const char* flag, const std::string& what) {
     problems.push_back({ProblemKind::refused, flag,

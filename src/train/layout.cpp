@@ -294,12 +294,6 @@ class Checker {
   Problems problems_;
 };
 
-// Neighbours that exchange heads in layers of a2a+p2p.
-int cp_inner(const ParallelConfig& ranks) {
-  const std::vector<int64_t>& sizes = ranks.hierarchical_context_parallel_sizes;
-  return sizes.empty() ? 1 : int(sizes[0]);
-}
-
 }  // namespace
 
 int64_t expert_tensor_ranks(const ParallelConfig& parallel) {
@@ -360,7 +354,7 @@ Layout make_layout(const LayoutConfig& config, int64_t world) {
                  .experts = config.model.moe.any(),
                  .ep = int(ranks.expert_model_parallel_size),
                  .expert_tp = int(expert_tensor_ranks(ranks)),
-                 .cp_inner = cp_inner(ranks),
+                 .cp_inner = int(neighbours_that_exchange_heads(ranks)),
                  .shard_copies = ranks.sharding() == Sharding::no_shard
                                      ? 1
                                      : int(ranks.num_distributed_optimizer_instances),

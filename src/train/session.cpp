@@ -113,8 +113,8 @@ ContextParallel context_parallel(const RunConfig& run, const Mesh& mesh) {
                           .inner = mesh.cp_inner(),
                           .outer = mesh.cp_outer(),
                           .comm = context_comms(run.parallel.cp_comm_type)};
-  const std::vector<int64_t>& sizes = run.parallel.hierarchical_context_parallel_sizes;
-  if (!sizes.empty() && sizes[0] == mesh.sizes().cp) context.inner = mesh.cp();  // no ring
+  const int64_t neighbours = neighbours_that_exchange_heads(run.parallel);
+  if (neighbours > 1 && neighbours == mesh.sizes().cp) context.inner = mesh.cp();  // no ring
   return context;
 }
 
@@ -146,11 +146,9 @@ std::vector<std::unique_ptr<Model>> make_chunks(const RunConfig& run, const Layo
                                                      .ahead = ahead(chunk)},
                                             .loss = run.loss()}));
   for (const auto& chunk : chunks)
-    PHX_CHECK(
-        mesh.sizes().cp == 1 || chunk->takes_context_parallel(), "--context-parallel-size ",
-        mesh.sizes().cp,
-        ": this model, or a part of its layers, needs whole sequences\n  hint: it says that it "
-        "does not by takes_context_parallel(); or use --context-parallel-size 1");
+    PHX_CHECK(mesh.sizes().cp == 1 || chunk->takes_context_parallel(),
+              "this layout cannot be trained\n",
+              format_problems({needs_whole_sequences(run.parallel)}));
   return chunks;
 }
 

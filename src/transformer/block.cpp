@@ -66,12 +66,14 @@ std::vector<std::string> TransformerBlock::part_names() const {
   return names;
 }
 
+bool TransformerLayer::takes_context_parallel() const {
+  return std::ranges::all_of(
+      parts_, [](const NamedPart& named) { return named.part->takes_context_parallel(); });
+}
+
 bool TransformerBlock::takes_context_parallel() const {
-  return std::ranges::all_of(layers_, [](const auto& layer) {
-    return std::ranges::all_of(layer->parts(), [](const NamedPart& named) {
-      return named.part->takes_context_parallel();
-    });
-  });
+  return std::ranges::all_of(layers_,
+                             [](const auto& layer) { return layer->takes_context_parallel(); });
 }
 
 Tensor TransformerBlock::run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,

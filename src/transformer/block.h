@@ -16,6 +16,7 @@ class TransformerLayer : public Module {
   explicit TransformerLayer(std::vector<NamedPart> parts);
   Tensor forward(const Tensor& x, const LayerCall& call);  // [s/tp, b, h] -> [s/tp, b, h]
   const std::vector<NamedPart>& parts() const { return parts_; }
+  bool takes_context_parallel() const;  // all parts do
 
  private:
   std::vector<NamedPart> parts_;
@@ -34,7 +35,7 @@ class TransformerBlock : public Module {
   Tensor forward(const Tensor& x, const RopeTables& rope,
                  const ForwardContext& context);  // [s/tp, b, h] -> [s/tp, b, h]
   std::vector<std::string> part_names() const;    // of all its layers, each once
-  bool takes_context_parallel() const;            // all parts do
+  bool takes_context_parallel() const;            // all layers do
 
  private:
   Tensor run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,

@@ -136,6 +136,7 @@ Tensor LatentAttention::attend(const Tensor& q_source, const Tensor& kv_latent,
 }
 
 Tensor LatentAttention::core(const Tensor& q, const Tensor& kv, const ForwardContext& context) {
+  ranks_.check(context.cut);
   return context_attention(
       q, kv, {.n = heads_.n, .g = heads_.n, .d = heads_.key(), .dv = heads_.value},
       attention_options(config_, layer_, tp_.first(config_.num_attention_heads), context),

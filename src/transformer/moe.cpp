@@ -5,7 +5,7 @@
 #include "phalanx/ops/activation.h"
 #include "phalanx/ops/add.h"
 #include "phalanx/ops/dropout.h"
-#include "phalanx/parallel/context/swap_heads.h"
+#include "phalanx/parallel/context/sequence_cut.h"
 #include "phalanx/transformer/mlp.h"
 #include "phalanx/transformer/normed_linear.h"
 

@@ -191,6 +191,7 @@ CachedKeys add_to_cache(LayerCache& cache, int64_t before, const Tensor& kv, int
 }
 
 Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  // -> [s, b, n d]
+  ranks_.check(context.cut);
   return context_attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
                            attention_options(config_, layer_, heads_.first_head, context),
                            context.packed, ranks_, layer_);

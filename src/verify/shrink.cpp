@@ -43,10 +43,10 @@ LayoutAxes shrink_axes(const LayoutAxes& all, int64_t most_ranks) {
   for (int64_t tp = std::min<int64_t>(all.tp, 2); tp <= std::min(all.tp, most_ranks); ++tp)
     for (int64_t pp = std::min<int64_t>(all.pp, 2); pp <= std::min<int64_t>(all.pp, 4); ++pp)
       for (int64_t dp = 1; dp <= std::min(all.dp, most_dp); ++dp)
-        for (int64_t cp = std::min<int64_t>(all.cp, 2); cp <= std::min<int64_t>(all.cp, 4); ++cp) {
+        for (int64_t cp = std::min<int64_t>(all.cp, 2); cp <= std::min(all.cp, most_ranks); ++cp) {
           if (dp == 3) continue;
           const LayoutAxes axes{tp, cp, pp, dp, dp == 4 ? 2 : 1};
-          // What is cut over all.tp ranks can be cut over a divisor of them.
+          // What is cut over some ranks can be cut over a divisor of them.
           if (all.tp % tp != 0 || all.cp % cp != 0 || axes.ranks() > most_ranks) continue;
           if (!best || worth(axes) > worth(*best)) best = axes;
         }
@@ -250,6 +250,7 @@ std::vector<std::string> changes_between(const RunConfig& before, int64_t world_
   note("groups with all shards", a.copies, b.copies);
   const TransformerConfig &x = before.model, &y = after.model;
   note("layers", x.num_layers, y.num_layers);
+  note("--cp-comm-type", ways_of_layers(before.parallel), ways_of_layers(after.parallel));
   note("chunks a stage", make_layout(before.layout(), world_before).placement.chunks,
        make_layout(after.layout(), world).placement.chunks);
   if (!before.parallel.pipeline_model_parallel_layout.empty())

@@ -14,12 +14,28 @@ void shrink_context_ranks(ParallelConfig& ranks, int64_t cp) {
   sizes = {inner, cp / inner};
 }
 
-void share_out_context_comms(ParallelConfig& ranks, int64_t layers) {
-  std::vector<std::string>& comms = ranks.cp_comm_type;
-  if (comms.size() == 1 || int64_t(comms.size()) == layers) return;
+namespace {
+
+std::vector<std::string> kinds_of(const std::vector<std::string>& comms) {
   std::vector<std::string> kinds;
   for (const std::string& comm : comms)
     if (std::ranges::find(kinds, comm) == kinds.end()) kinds.push_back(comm);
+  return kinds;
+}
+
+}  // namespace
+
+std::string ways_of_layers(const ParallelConfig& ranks) {
+  std::string text;
+  for (const std::string& kind : kinds_of(ranks.cp_comm_type))
+    text += (text.empty() ? "" : " ") + kind;
+  return text;
+}
+
+void share_out_context_comms(ParallelConfig& ranks, int64_t layers) {
+  std::vector<std::string>& comms = ranks.cp_comm_type;
+  if (comms.size() == 1 || int64_t(comms.size()) == layers) return;
+  const std::vector<std::string> kinds = kinds_of(comms);
   comms.clear();
   for (int64_t i = 0; i < layers; ++i) comms.push_back(kinds[size_t(i) % kinds.size()]);
 }

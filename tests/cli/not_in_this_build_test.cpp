@@ -56,6 +56,25 @@ TEST(NotInThisBuild, AnOptionIsRefusedWithItsReasonOnlyWhereItIsSet) {
   EXPECT_EQ(problems[0].text, "this is not logged yet");
 }
 
+TEST(NotInThisBuild, WhatGpusLackOfContextParallelismIsKnownFromTheFlags) {
+  const auto refused = [](Texts extra) {
+    Texts args = {"--train-iters", "1", "--context-parallel-size", "2", "--check-args"};
+    args.insert(args.end(), extra.begin(), extra.end());
+    const Outcome outcome = run(pretrain(args));
+    EXPECT_EQ(outcome.code, kExitDone) << outcome.err;
+    return outcome.out.find("keys that travel is not in this build yet on GPUs") !=
+           std::string::npos;
+  };
+  const Texts dropout = {"--device", "cuda", "--attention-dropout", "0.1"};
+  EXPECT_TRUE(refused(dropout));
+  EXPECT_FALSE(refused({"--device", "cpu", "--attention-dropout", "0.1"}));
+  EXPECT_FALSE(refused({"--device", "cuda", "--attention-dropout", "0"}));
+  EXPECT_FALSE(
+      refused({"--device", "cuda", "--attention-dropout", "0.1", "--cp-comm-type", "a2a"}));
+  for (const char* packs : {"--dataloader-inter-document-masking", "--reset-attention-mask"})
+    EXPECT_TRUE(refused({"--device", "cuda", "--attention-dropout", "0", packs})) << packs;
+}
+
 TEST(NotInThisBuild, EveryFlagIsOneOfTheProgramAndReasonsStandTogether) {
   PretrainOptions options;
   const OptionSet set = pretrain_option_set(options);

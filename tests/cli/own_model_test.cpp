@@ -96,6 +96,35 @@ TEST(OwnModel, RecomputeModulesTakesPartsOfItsLayersByName) {
             "activation, moe_act, shared_experts, mla_up_proj");
 }
 
+// Adds nothing, and does not say that it takes a share of each sequence.
+class Quiet : public LayerPart {
+ public:
+  Tensor add_to(const Tensor& residual, const Tensor&, const LayerCall&) override {
+    return residual;
+  }
+};
+
+TEST(OwnModel, PartsThatNeedWholeSequencesAreToldByCheckArgs) {
+  Catalogue catalogue = with_mine();
+  catalogue.models.push_back(
+      decoder_of("quiet", "a part that says nothing", [](const LayerContext& layer) {
+        std::vector<NamedPart> parts = decoder_layer(layer);
+        parts.push_back({"quiet", std::make_unique<Quiet>()});
+        return parts;
+      }));
+  const auto check = [&](const char* model) {
+    std::vector<std::string> args = small_run("pretrain", model);
+    args.insert(args.end(), {"--context-parallel-size", "2", "--check-args"});
+    return run(args, catalogue);
+  };
+  EXPECT_EQ(check("mine").first, kExitDone);
+  const auto [code, text] = check("quiet");
+  EXPECT_EQ(code, kExitUsage);
+  EXPECT_THAT(text, HasSubstr("--context-parallel-size 2: this model, or a part of its layers, "
+                              "needs whole sequences"));
+  EXPECT_THAT(text, HasSubstr("override takes_context_parallel()"));
+}
+
 TEST(OwnModel, AnUnknownNameIsAnErrorThatListsTheModels) {
   const auto [code, text] = run(small_run("pretrain", "yours"), with_mine());
   EXPECT_EQ(code, kExitUsage);

@@ -76,6 +76,29 @@ TEST(PretrainOptions, SgdHasAMomentumOf32BitsAndNothingOfAdam) {
             Texts{"--exp-avg-dtype bf16 is for --optimizer adam; SGD's state has 32 bits"});
 }
 
+TEST(PretrainOptions, FlagsOfContextParallelismAreIdleWhereNoLayerReadsThem) {
+  const auto idle = [](Texts extra) {
+    extra.insert(extra.end(), {"--train-iters", "1"});
+    const ParseResult result = parse_pretrain(small(extra));
+    EXPECT_TRUE(result.report.ok()) << format_problems(result.report.problems);
+    Texts flags;
+    for (const auto& [flag, why] : result.report.implied) flags.push_back(flag + ": " + why);
+    return flags;
+  };
+  EXPECT_EQ(idle({"--cp-comm-type", "a2a+p2p", "--hierarchical-context-parallel-sizes", "2", "2"}),
+            (Texts{"--cp-comm-type: a rank has whole sequences at CP 1",
+                   "--hierarchical-context-parallel-sizes: a rank has whole sequences at CP 1"}));
+  const Texts cp = {
+      "--context-parallel-size", "2", "--hierarchical-context-parallel-sizes", "2", "1",
+      "--cp-comm-type"};
+  Texts ring = cp, both = cp;
+  ring.emplace_back("p2p");
+  both.emplace_back("a2a+p2p");
+  EXPECT_EQ(idle(ring), Texts{"--hierarchical-context-parallel-sizes: no layer has --cp-comm-type "
+                              "a2a+p2p"});
+  EXPECT_EQ(idle(both), Texts{});
+}
+
 TEST(PretrainOptions, TheByteTokenizerKnowsItsVocabulary) {
   Texts args = small({"--train-iters", "1", "--tokenizer-type", "ByteTokenizer"});
   EXPECT_EQ(problems(args), Texts{"--vocab-size 100 is too small for --tokenizer-type "

@@ -48,6 +48,23 @@ TEST(TrainMain, PathsOfTheTokenizerAreKeptWhole) {
   EXPECT_EQ(run_config(options).data.tokenizer_model, ".");
 }
 
+TEST(TrainMain, EveryRankThatSharesSequencesHasAllWeights) {
+  const auto bytes = [](testing::Texts extra, int world) {
+    extra.insert(extra.end(), {"--train-iters", "1"});
+    return least_bytes(parse_pretrain(small(extra)).options, world);
+  };
+  const int64_t one = bytes({}, 1);
+  EXPECT_EQ(bytes({}, 4), 4 * one);
+  EXPECT_EQ(bytes({"--context-parallel-size", "4"}, 4), 4 * one);
+  EXPECT_EQ(bytes({"--tensor-model-parallel-size", "4"}, 4), one);
+  const int64_t experts = bytes({"--num-experts", "4"}, 1);
+  EXPECT_EQ(bytes({"--num-experts", "4", "--expert-model-parallel-size", "4",
+                   "--context-parallel-size", "4"},
+                  4),
+            experts)
+      << "at the least: experts exist once";
+}
+
 TEST(TrainMain, OneRankAlwaysFitsAndAMillionDoNot) {
   const PretrainOptions options = parse_pretrain(small({"--train-iters", "1"})).options;
   EXPECT_TRUE(room_problems(options, 1, true).empty());

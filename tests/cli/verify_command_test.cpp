@@ -77,6 +77,16 @@ TEST(VerifyCommand, ProvesAFileWithFlagsOnTop) {
               HasSubstr("gradient of decoder.layers.0.mlp.linear_fc2.post_layernorm.weight"));
 }
 
+TEST(VerifyCommand, ProvesContextParallelRanksOfAnyNumber) {
+  for (const char* cp : {"4", "5"}) {
+    const Words flags = {"--context-parallel-size",   cp,    "--seq-length", "8000",
+                         "--max-position-embeddings", "8000"};
+    const Result result = verify(recipe("llama32_1b"), flags);
+    EXPECT_EQ(result.code, kExitDone) << result.out << result.err;
+    EXPECT_THAT(result.out, HasSubstr("proof:  TP 1 x CP " + std::string(cp) + " x PP 1 x DP 2"));
+  }
+}
+
 TEST(VerifyCommand, ABatchThatGrowsIsProvedWithOneSize) {
   Words flags = recipe("llama32_1b");
   const auto batch = std::ranges::find(flags, "--global-batch-size");

@@ -52,7 +52,7 @@ TEST(AttentionMerge, APartInWhichAQuerySawNothingChangesNothing) {
   }
 }
 
-// The CUDA kernel moves 16 bytes at a time where it can: rows of 12 and of 3 channels a head.
+// Heads of whole warps of channels, and of fewer.
 PHX_CUDA_TEST(AttentionMerge, CudaMatchesCpu) {
   for (const DType dtype : {DType::bf16, DType::f32})
     for (const int64_t d : {64, 12, 3}) {

@@ -270,6 +270,29 @@ TEST(Router, AnExpertKeepsTheSameTokensOnHoweverManyRanksTheyAre) {
   EXPECT_EQ(kept_of_two_ranks({0.4, 0.5, 0.6, 0.5}, false), (Kept{{0, 0}, {0, -1}}));
 }
 
+TEST(Router, AnExpertDropsByTheOrderOfTheSequenceWhereRanksHaveAnother) {
+  // Tokens 0, 3, 1, 2 of a sequence, all for expert 0.
+  const auto moved = [](std::vector<int64_t> from) {
+    return [from](const Tensor& x) {
+      Tensor y = empty_like(x);
+      for (int64_t row = 0; row < 4; ++row) {
+        Tensor to = y.rows(row, 1);
+        copy(x.rows(from[size_t(row)], 1), to);
+      }
+      return y;
+    };
+  };
+  const Routing all{.indices = zeros({4, 1}, DType::i32, test_device()),
+                    .probs = values({0.5, 0.5, 0.5, 0.5}, {4, 1})};
+  Capacity capacity{.experts = 2, .rows = 3, .by_weight = false};
+  EXPECT_EQ(ints(within_capacity(all, capacity, nullptr).indices),
+            (std::vector<int64_t>{0, 0, 0, -1}));
+  capacity.in_sequence = moved({0, 2, 3, 1});
+  capacity.by_rank = moved({0, 3, 1, 2});
+  EXPECT_EQ(ints(within_capacity(all, capacity, nullptr).indices),
+            (std::vector<int64_t>{0, -1, 0, 0}));
+}
+
 TEST(Router, DroppedChoicesHaveNoGradient) {
   expect_gradients_match(
       [&](std::span<const Tensor> in) {

@@ -68,6 +68,20 @@ TEST(Advice, WhatTheRunHasAlreadyIsNotAdvised) {
   EXPECT_EQ(std::ranges::count(flags, "--micro-batch-size 1"), 1);
 }
 
+TEST(Advice, ContextParallelRanksShareTheOptimizer) {
+  RunConfig config = countable_run();
+  config.model.attention_dropout = 0;
+  const auto first = [&](int world) {
+    return try_remedies(config, plan_run(config, world, {}),
+                        {.plan = {}, .device_bytes = int64_t{1} << 40})
+        .at(0)
+        .flags;
+  };
+  EXPECT_NE(first(1), "--use-distributed-optimizer") << "one rank has nobody to share it with";
+  config.parallel.context_parallel_size = 2;
+  EXPECT_EQ(first(2), "--use-distributed-optimizer");
+}
+
 TEST(Advice, TensorRanksComeFromDataRanksOrAreAdded) {
   RunConfig config = countable_run();
   const auto advised = [&](int world) {

@@ -171,6 +171,15 @@ void sequence_parallel(RunConfig& c) {
   c.parallel.sequence_parallel = true;
 }
 
+// GPUs have attention dropout only where all heads are exchanged.
+void cp(RunConfig& c, int64_t size, std::vector<std::string> comms,
+        std::vector<int64_t> sizes = {}) {
+  c.parallel.context_parallel_size = size;
+  c.parallel.cp_comm_type = std::move(comms);
+  c.parallel.hierarchical_context_parallel_sizes = std::move(sizes);
+  c.model.attention_dropout = 0;
+}
+
 const LayoutCase kLayouts[] = {
     {"OneRank", 1, [](RunConfig&) {}},
     {"OneRankWithoutArena", 1, [](RunConfig& c) { c.train.arena = false; }},
@@ -417,12 +426,84 @@ const LayoutCase kLayouts[] = {
        experts(c, 2);
        sent_with_little_room(c);
      }},
+    {"ContextParallelRing", 2, [](RunConfig& c) { cp(c, 2, {"p2p"}); }},
+    {"ContextParallelRingOfFourBf16", 4,
+     [](RunConfig& c) {
+       cp(c, 4, {"p2p"});
+       c.train.bf16 = true;
+     }},
+    {"ContextParallelExchangedHeads", 2,
+     [](RunConfig& c) {
+       cp(c, 2, {"a2a"});
+       c.model.attention_dropout = 0.1;
+     }},
+    {"ContextParallelBoth", 4,
+     [](RunConfig& c) {
+       cp(c, 4, {"a2a+p2p"}, {2, 2});
+     }},
+    {"ContextParallelOnAllAxes", 16,
+     [](RunConfig& c) {
+       cp(c, 2, {"p2p"});
+       sequence_parallel(c);
+       pp(c, 2);
+       overlapped(c);
+     }},
+    {"ContextParallelExpertsAhead", 4,
+     [](RunConfig& c) {
+       cp(c, 2, {"p2p"});
+       experts(c, 2);
+       c.model.mtp_num_layers = 1;
+       recomputed(c, {"core_attn"});
+     }},
+    {"ContextParallelShardedWeights", 4,
+     [](RunConfig& c) {
+       cp(c, 2, {"p2p"});
+       fully_sharded(c);
+     }},
     {"ShardedWeightsOffloadedOptimizer", 2,
      [](RunConfig& c) {
        fully_sharded(c);
        offloaded(c, 0.5);
      }},
 };
+
+// Two stages of four context-parallel ranks that do not take the same, with wide heads, so that
+// attention is where they take most.
+void expect_the_largest_planned(const std::vector<std::string>& comms,
+                                std::optional<WindowSize> window, int largest) {
+  RunConfig config = run_of({"unlike", 8, [](RunConfig& c) { pp(c, 2); }});
+  cp(config, 4, comms);
+  config.model.seq_length = config.model.max_position_embeddings = 192;
+  config.model.kv_channels = 64;
+  config.model.window_size = window;
+  const RunPlan plan = plan_run(config, 8, {.target = DeviceKind::cpu});
+  const std::vector<RankMemory> real = reports_of_ranks(config, 8);
+  const RankGrid grid(plan.layout.mesh.sizes, plan.layout.mesh.order);
+  double flops = 0;
+  for (int rank = 0; rank < 8; ++rank) {
+    const RankPlan& of_stage = plan.stages[size_t(grid.index(rank, "pp"))];
+    EXPECT_EQ(grid.index(of_stage.rank, "cp"), largest);
+    const int64_t reserved = real[size_t(rank)].device.reserved, planned = of_stage.memory.reserved;
+    const int cp_rank = grid.index(rank, "cp");
+    EXPECT_LE(reserved, planned);
+    if (cp_rank == largest) {
+      EXPECT_EQ(reserved, planned);
+    }
+    if (cp_rank == 3) {
+      EXPECT_LT(reserved, planned);
+    }
+    flops += double(plan_rank(config, 8, rank, {.target = DeviceKind::cpu}).cost.flops);
+  }
+  EXPECT_NEAR(plan.flops() / flops, 1, 1e-3) << "sums of gradients are not equally long";
+}
+
+TEST(RankPlan, WithAWindowARankInsideOfTheSequenceBringsMostAndIsPlanned) {
+  expect_the_largest_planned({"p2p"}, WindowSize{20, 0}, 1);
+}
+
+TEST(RankPlan, OfGatheredKeysTheFirstRankHasTheLongestGradient) {
+  expect_the_largest_planned({"all_gather"}, {}, 0);
+}
 
 INSTANTIATE_TEST_SUITE_P(Layouts, PlanOfLayout, ::testing::ValuesIn(kLayouts),
                          [](const auto& info) { return std::string(info.param.name); });

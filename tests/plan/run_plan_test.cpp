@@ -110,6 +110,18 @@ TEST(RunPlan, MemoryDoesNotGrowWithTheMicroBatchesOfAStep) {
   }
 }
 
+TEST(RunPlan, GroupsOfContextParallelismTakeLibraryMemoryToo) {
+  RunConfig config = countable_run();
+  config.model.attention_dropout = 0;
+  const int alone = plan_run(config, 4, {}).largest().groups;  // all ranks, and data-parallel ones
+  EXPECT_EQ(alone, 2);
+  config.parallel.context_parallel_size = 4;
+  EXPECT_EQ(plan_run(config, 4, {}).largest().groups, alone + 1);
+  config.parallel.cp_comm_type = {"a2a+p2p"};
+  config.parallel.hierarchical_context_parallel_sizes = {2, 2};
+  EXPECT_EQ(plan_run(config, 4, {}).largest().groups, alone + 3) << "neighbours and a ring";
+}
+
 TEST(RunPlan, ItFitsWhereTheAllocatorCanServeIt) {
   const RunConfig config = countable_run();
   const RunPlan plan = plan_run(config, 1, {.target = DeviceKind::cpu});

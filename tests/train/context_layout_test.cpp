@@ -96,6 +96,28 @@ TEST(ContextLayout, TwoLevelsNeedTwoSizesThatMakeAllRanks) {
                                           hint));
 }
 
+TEST(ContextLayout, NeighboursExchangeHeadsWhereALayerSaysSo) {
+  ContextRun run;
+  run.ranks.hierarchical_context_parallel_sizes = {2, 2};
+  EXPECT_EQ(neighbours_that_exchange_heads(run.ranks), 1) << "no layer has a2a+p2p";
+  run.ranks.cp_comm_type = {"p2p", "a2a+p2p", "p2p", "p2p"};
+  EXPECT_EQ(neighbours_that_exchange_heads(run.ranks), 2);
+  run.ranks.context_parallel_size = 1;
+  EXPECT_EQ(neighbours_that_exchange_heads(run.ranks), 1) << "idle flags";
+}
+
+TEST(ContextLayout, TheWayThatDoesNotFitTheHeadsIsNamed) {
+  ContextRun run;
+  run.model.num_attention_heads = 6;
+  run.ranks.cp_comm_type = {"a2a+p2p"};
+  run.ranks.hierarchical_context_parallel_sizes = {4, 1};
+  EXPECT_THAT(
+      run.problems(),
+      ElementsAre("--cp-comm-type a2a+p2p exchanges heads among 4 ranks, but a rank has 6 query "
+                  "heads and 6 key heads, and each of these should be a multiple of 4 | ranks that "
+                  "do: 1, 2, 3, 6 (the first of --hierarchical-context-parallel-sizes)"));
+}
+
 TEST(ContextLayout, GpusTakePackedRowsAndDropoutOnlyWithWholeHeads) {
   ContextRun run;
   run.model.attention_dropout = 0.1;
@@ -107,6 +129,12 @@ TEST(ContextLayout, GpusTakePackedRowsAndDropoutOnlyWithWholeHeads) {
   EXPECT_THAT(context_device_problems(run.model, run.ranks, true), IsEmpty());
   run.ranks.cp_comm_type = {"a2a"};
   EXPECT_THAT(context_device_problems(run.model, run.ranks, true), IsEmpty());
+  run.ranks.cp_comm_type = {"a2a", "a2a+p2p"};
+  EXPECT_THAT(context_device_problems(run.model, run.ranks, true), IsEmpty());
+  run.ranks.hierarchical_context_parallel_sizes = {2, 2};
+  EXPECT_EQ(context_device_problems(run.model, run.ranks, true).size(), 2u) << "keys of one layer";
+  run.ranks.cp_comm_type = {"a2a", "all_gather"};
+  EXPECT_EQ(context_device_problems(run.model, run.ranks, true).size(), 2u);
   run.ranks.cp_comm_type = {"p2p"};
   run.model.attention_dropout = 0;
   EXPECT_THAT(context_device_problems(run.model, run.ranks, false), IsEmpty());

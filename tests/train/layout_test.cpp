@@ -28,6 +28,12 @@ TEST(Layout, TheRanksAreAMultipleOfOneCopyOfTheModel) {
             "the nearest that are");
 }
 
+TEST(Layout, SizesOfContextParallelismAreIdleOnOneRank) {
+  RunConfig config = tiny_run();
+  config.parallel.hierarchical_context_parallel_sizes = {2, 2};
+  EXPECT_EQ(make_layout(config.layout(), 1).mesh.cp_inner, 1);
+}
+
 TEST(Layout, TheGlobalBatchIsAMultipleOfMicroBatchAndDataRanks) {
   RunConfig config = tiny_run();  // 6 samples, 2 a micro-batch
   EXPECT_EQ(texts(config, 3), Lines{});

@@ -39,40 +39,51 @@ RunConfig base_run() {
 
 std::string describe(const RankLayout& layout) {
   const ParallelConfig& p = layout.parallel;
-  return str_cat("TP ", p.tensor_model_parallel_size, " PP ", p.pipeline_model_parallel_size,
-                 " VPP ", p.num_virtual_stages_per_pipeline_rank.value_or(1), " world ",
-                 layout.world, " ", option_names(Sharding{})[size_t(p.sharding())],
-                 p.sequence_parallel ? " SP" : "", p.overlap_grad_reduce ? " buckets" : "");
+  return str_cat("TP ", p.tensor_model_parallel_size, " CP ", p.context_parallel_size, " PP ",
+                 p.pipeline_model_parallel_size, " VPP ",
+                 p.num_virtual_stages_per_pipeline_rank.value_or(1), " world ", layout.world, " ",
+                 option_names(Sharding{})[size_t(p.sharding())], p.sequence_parallel ? " SP" : "",
+                 p.overlap_grad_reduce ? " buckets" : "");
+}
+
+// None: more than 8 ranks, or they do not train this model.
+std::optional<RankLayout> layout_of(const RunConfig& config, const AxisSizes& sizes, int64_t vpp,
+                                    Sharding sharding) {
+  const bool zero = sharding == Sharding::optim;
+  RankLayout layout;
+  ParallelConfig& p = layout.parallel;
+  p.tensor_model_parallel_size = sizes.tp;
+  p.pipeline_model_parallel_size = sizes.pp;
+  p.context_parallel_size = sizes.cp;
+  p.cp_comm_type = {sizes.tp == 1 && sizes.cp == 2 ? "a2a" : "p2p"};
+  if (vpp > 1) p.num_virtual_stages_per_pipeline_rank = vpp;
+  p.use_distributed_optimizer = zero;
+  p.use_megatron_fsdp = sharding > Sharding::optim;
+  p.data_parallel_sharding_strategy = sharding;
+  // Two groups of two with all shards each.
+  if (sizes.dp == 4 && p.use_megatron_fsdp) p.num_distributed_optimizer_instances = 2;
+  p.sequence_parallel = sizes.tp == 2;
+  p.overlap_grad_reduce = p.overlap_param_gather = zero && sizes.dp == 4;
+  if (p.overlap_grad_reduce) p.ddp_bucket_size = 3000;  // shards of several buckets
+  layout.world = sizes.world();
+  if (layout.world > 8 || (sharding != Sharding::no_shard && sizes.dp * sizes.cp == 1)) return {};
+  if (!layout_problems({config.model, p, config.train}, layout.world).empty()) return {};
+  return layout;
 }
 
 // Every layout of at most 8 ranks that trains this model.
 std::vector<RankLayout> all_layouts(const RunConfig& config) {
   std::vector<RankLayout> layouts;
-  for (const int64_t tp : {1, 2, 4})
-    for (const int64_t pp : {1, 2, 4})
+  for (const int tp : {1, 2, 4})
+    for (const int pp : {1, 2, 4})
       for (const int64_t vpp : {1, 2})
-        for (const int64_t dp : {1, 2, 4})
-          for (const Sharding sharding : {Sharding::no_shard, Sharding::optim,
-                                          Sharding::optim_grads, Sharding::optim_grads_params}) {
-            const bool zero = sharding == Sharding::optim;
-            RankLayout layout;
-            ParallelConfig& p = layout.parallel;
-            p.tensor_model_parallel_size = tp;
-            p.pipeline_model_parallel_size = pp;
-            if (vpp > 1) p.num_virtual_stages_per_pipeline_rank = vpp;
-            p.use_distributed_optimizer = zero;
-            p.use_megatron_fsdp = sharding > Sharding::optim;
-            p.data_parallel_sharding_strategy = sharding;
-            // Two groups of two with all shards each.
-            if (dp == 4 && p.use_megatron_fsdp) p.num_distributed_optimizer_instances = 2;
-            p.sequence_parallel = tp == 2;
-            p.overlap_grad_reduce = p.overlap_param_gather = zero && dp == 4;
-            if (p.overlap_grad_reduce) p.ddp_bucket_size = 3000;  // shards of several buckets
-            layout.world = int(tp * pp * dp);
-            if (layout.world > 8 || (sharding != Sharding::no_shard && dp == 1)) continue;
-            if (!layout_problems({config.model, p, config.train}, layout.world).empty()) continue;
-            layouts.push_back(layout);
-          }
+        for (const int cp : {1, 2})
+          for (const int dp : {1, 2, 4})
+            for (const Sharding sharding : {Sharding::no_shard, Sharding::optim,
+                                            Sharding::optim_grads, Sharding::optim_grads_params})
+              if (const auto layout =
+                      layout_of(config, {.tp = tp, .cp = cp, .dp = dp, .pp = pp}, vpp, sharding))
+                layouts.push_back(*layout);
   return layouts;
 }
 
@@ -148,6 +159,19 @@ TEST(Reshard, ThirtyRandomPairsOfLayoutsKeepEveryBitOfWeightsMastersAndMoments) 
   config.train.bf16 = true;
   const auto losses = chain(config, random_layouts(31, 1));
   EXPECT_LT(losses.back(), 0.9 * losses.front()) << "31 steps learn something";
+}
+
+TEST(Reshard, RanksThatShareSequencesReadWhatAnyNumberOfThemWrote) {
+  RunConfig config = base_run();
+  config.train.fp64 = true;
+  std::vector<RankLayout> layouts;
+  for (const int cp : {1, 4, 2, 3, 1, 2})
+    layouts.push_back(*layout_of(config, {.tp = cp == 2 ? 2 : 1, .cp = cp, .pp = cp == 3 ? 2 : 1},
+                                 1, cp == 1 ? Sharding::no_shard : Sharding::optim));
+  const auto losses = chain(config, layouts);
+  const auto truth = chain(config, std::vector<RankLayout>(layouts.size()));
+  for (size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], truth[i], 1e-10 * truth[i]) << i;
 }
 
 TEST(Reshard, TheLossGoesOnAsIfTheLayoutHadNeverChanged) {

@@ -115,5 +115,36 @@ TEST(RandomSite, RowsOfARankHaveTheirPlaceInTheSequence) {
   EXPECT_NE(random_site("a", context, whole, 12).site, random_site("b", context, whole, 12).site);
 }
 
+// Chunks of four rows: this context-parallel rank has rows 4 .. 7 and 8 .. 11 of 16.
+TEST(NormedLinear, RandomSitesFollowTheTwoChunksOfARank) {
+  ForwardContext context{.cut = {.ranks = 2, .rank = 1}};
+  const auto whole = random_site("x", context, {}, 8);
+  EXPECT_EQ(whole.first_position, 4);
+  EXPECT_EQ(whole.split, 4);
+  EXPECT_EQ(whole.position_after_split, 8);
+  context.cut.rank = 0;
+  EXPECT_EQ(random_site("x", context, {}, 8).position_after_split, 12);
+  EXPECT_EQ(random_site("x", {}, {}, 8).position_after_split, 0) << "one span, never split";
+}
+
+TEST(NormedLinear, RandomSitesOfSequenceParallelRowsMayLieInBothChunks) {
+  const auto site = [](int tp_rank, int tp_size, int64_t s) {
+    MetaWorld world(tp_rank, tp_size);
+    std::vector<int> all;
+    for (int i = 0; i < tp_size; ++i) all.push_back(i);
+    const auto group = world.group(all, "tp");
+    return random_site("x", {.cut = {.ranks = 2, .rank = 1}},
+                       {.group = group.get(), .sequence = true}, s / (2 * tp_size));
+  };
+  // 8 rows a context-parallel rank: 4 .. 7 and 8 .. 11 of 16; a tensor-parallel rank has four.
+  EXPECT_EQ(site(0, 2, 16).first_position, 4);
+  EXPECT_GT(site(0, 2, 16).split, 1000) << "one chunk";
+  EXPECT_EQ(site(1, 2, 16).first_position, 8);
+  // Rows 6 .. 11 and 12 .. 17 of 24; the second of three tensor-parallel ranks has 10, 11, 12, 13.
+  EXPECT_EQ(site(1, 3, 24).first_position, 10);
+  EXPECT_EQ(site(1, 3, 24).split, 2);
+  EXPECT_EQ(site(1, 3, 24).position_after_split, 12);
+}
+
 }  // namespace
 }  // namespace phx

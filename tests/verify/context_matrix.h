@@ -8,7 +8,8 @@
 
 namespace phx::testing {
 
-// Heads that eight ranks can exchange for positions, alone or with two tensor-parallel ranks.
+// Heads that as many ranks as there are groups can exchange for positions, tensor-parallel ones
+// included.
 inline void many_heads(RunConfig& config, int64_t heads, int64_t groups) {
   TransformerConfig& model = config.model;
   model.num_attention_heads = heads;
@@ -19,7 +20,7 @@ inline void many_heads(RunConfig& config, int64_t heads, int64_t groups) {
 
 inline void context_gpt2(RunConfig& config) {
   gpt2_like(config);
-  many_heads(config, 8, 8);
+  many_heads(config, 16, 16);
 }
 inline void context_llama(RunConfig& config) {
   llama_like(config);
@@ -64,9 +65,11 @@ inline Setting context(const char* name, int64_t ranks, std::vector<std::string>
 
 // A way for every layer, in turn. Comes behind the pipeline, which says how many there are.
 inline Setting context_by_layer(const char* name, int64_t ranks,
-                                const std::vector<std::string>& comms) {
+                                const std::vector<std::string>& comms,
+                                const std::vector<int64_t>& sizes = {}) {
   return {name, [=](Draft& draft) {
             draft.parallel.context_parallel_size = ranks;
+            draft.parallel.hierarchical_context_parallel_sizes = sizes;
             draft.parallel.cp_comm_type.clear();
             for (int64_t i = 0; i < draft.model.num_layers; ++i)
               draft.parallel.cp_comm_type.push_back(comms[size_t(i) % comms.size()]);
@@ -122,9 +125,11 @@ inline std::vector<MatrixOption> context_matrix_options() {
         context("CP8 p2p", 8), context("CP8 a2a", 8, {"a2a"}),
         context("CP8 a2a+p2p 2 4", 8, {"a2a+p2p"}, {2, 4}),
         context("CP8 a2a+p2p 4 2", 8, {"a2a+p2p"}, {4, 2}),
-        context_by_layer("CP2 p2p, a2a, all_gather", 2, {"p2p", "a2a", "all_gather"})}},
+        context_by_layer("CP2 p2p, a2a, all_gather", 2, {"p2p", "a2a", "all_gather"}),
+        context_by_layer("CP4 a2a+p2p, p2p", 4, {"a2a+p2p", "p2p"}, {2, 2})}},
       {"tensor",
-       {tensor("TP1", 1), tensor("TP2", 2), tensor("TP2 SP", 2, true), tensor("TP4 SP", 4, true)}},
+       {tensor("TP1", 1), tensor("TP2", 2), tensor("TP2 SP", 2, true), tensor("TP4", 4),
+        tensor("TP4 SP", 4, true)}},
       {"experts", {experts("EP1", 1), experts("EP2", 2), experts("EP4 ETP1", 4, 1)}},
       {"data",
        {data("DP1", 1), data("DP2", 2),
@@ -137,7 +142,8 @@ inline std::vector<MatrixOption> context_matrix_options() {
       {"recompute",
        {{"none", nothing},
         full_recompute("uniform 1", RecomputeMethod::uniform, 1),
-        selective_recompute("core_attn layernorm", {"core_attn", "layernorm"})}},
+        selective_recompute("core_attn layernorm", {"core_attn", "layernorm"}),
+        selective_recompute("mlp moe", {"mlp", "moe"})}},
       {"order",
        {{"tp-cp-dp-pp", nothing},
         {"tp-cp-pp-dp", [](Draft& d) { d.parallel.use_tp_pp_dp_mapping = true; }}}},

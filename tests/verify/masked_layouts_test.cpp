@@ -88,5 +88,40 @@ TEST(MaskedLayouts, PositionsThatBeginAnewAloneMatchOneRank) {
   layouts.expect_parity(6);
 }
 
+// Ranks that share a sequence count different numbers of its tokens.
+TEST(MaskedLayouts, LossMasksMatchOneRankWhereRanksShareSequences) {
+  for (const LossAverage average : {LossAverage::token, LossAverage::micro_batch}) {
+    Layouts layouts;
+    layouts.config.data.eod_mask_loss = true;
+    layouts.config.train.loss_average = average;
+    ParallelConfig& ranks = layouts.config.parallel;
+    ranks.context_parallel_size = 3;
+    ranks.pipeline_model_parallel_size = 3;
+    layouts.expect_parity(9);
+    ranks.context_parallel_size = 2;
+    ranks.tensor_model_parallel_size = 2;
+    ranks.sequence_parallel = true;
+    ranks.pipeline_model_parallel_size = 1;
+    ranks.use_distributed_optimizer = true;
+    layouts.expect_parity(8);
+  }
+}
+
+TEST(MaskedLayouts, PositionsThatBeginAnewMatchOneRankWhereRanksShareSequences) {
+  for (const bool learned : {false, true}) {
+    Layouts layouts;
+    layouts.config.data.reset_position_ids = true;
+    if (learned) layouts.config.model.position_embedding_type = PositionEmbedding::learned_absolute;
+    ParallelConfig& ranks = layouts.config.parallel;
+    ranks.context_parallel_size = 4;
+    layouts.expect_parity(4);
+    layouts.config.data.reset_attention_mask = layouts.config.data.eod_mask_loss = true;
+    ranks.context_parallel_size = 2;
+    ranks.tensor_model_parallel_size = 2;
+    ranks.sequence_parallel = true;
+    layouts.expect_parity(8);
+  }
+}
+
 }  // namespace
 }  // namespace phx

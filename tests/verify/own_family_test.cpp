@@ -8,6 +8,7 @@
 #include "phalanx/transformer/self_attention.h"
 #include "phalanx/verify/layout_run.h"
 #include "phalanx/verify/parity.h"
+#include "support/gradients.h"
 #include "train/tiny_run.h"
 
 namespace phx {
@@ -82,6 +83,34 @@ TEST(OwnFamily, TrainsOnEveryAxisAsOnOneRank) {
     const Parity parity = compare(run_layout(config, 8), run_layout(on_one_rank(config, 8), 1));
     EXPECT_EQ(parity.faults(), std::vector<std::string>{});
   }
+}
+
+TEST(OwnFamily, APartThatSaysNothingIsRefusedASharedSequence) {
+  RunConfig config = run_of(side_by_side);
+  config.parallel = {.context_parallel_size = 2};
+  EXPECT_EQ(
+      error_of([&] { run_layout(config, 2); }),
+      "this layout cannot be trained\nerror: --context-parallel-size 2: this model, or a part "
+      "of its layers, needs whole sequences\n  hint: override takes_context_parallel() to "
+      "return true if every token is computed alone; or use --context-parallel-size 1\n");
+}
+
+// Attention and MLP do, and nothing else is in it.
+class TakesAShare : public SideBySide {
+ public:
+  using SideBySide::SideBySide;
+  bool takes_context_parallel() const override { return true; }
+};
+
+TEST(OwnFamily, APartThatTakesAShareTrainsOnSharedSequencesAsOnOneRank) {
+  RunConfig config = run_of([](const LayerContext& layer) {
+    std::vector<NamedPart> parts;
+    parts.push_back({"branches", std::make_unique<TakesAShare>(layer)});
+    return parts;
+  });
+  config.parallel.context_parallel_size = 2;
+  const Parity parity = compare(run_layout(config, 8), run_layout(on_one_rank(config, 8), 1));
+  EXPECT_EQ(parity.faults(), std::vector<std::string>{});
 }
 
 TEST(OwnFamily, HasItsOwnParameters) {

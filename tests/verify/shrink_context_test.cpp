@@ -32,5 +32,13 @@ TEST(ShrinkContext, FewerLayersHaveTheirWaysInTurn) {
   EXPECT_THAT(ranks.cp_comm_type, ElementsAre("a2a"));
 }
 
+TEST(ShrinkContext, WaysThatFewerLayersCannotHaveAreNamed) {
+  ParallelConfig ranks{.cp_comm_type = {"a2a", "p2p", "all_gather", "p2p"}};
+  EXPECT_EQ(ways_of_layers(ranks), "a2a p2p all_gather");
+  share_out_context_comms(ranks, 2);
+  EXPECT_THAT(ranks.cp_comm_type, ElementsAre("a2a", "p2p"));
+  EXPECT_EQ(ways_of_layers(ranks), "a2a p2p");
+}
+
 }  // namespace
 }  // namespace phx

@@ -5,6 +5,7 @@
 
 #include "phalanx/verify/parity.h"
 #include "phalanx/verify/proof_text.h"
+#include "verify/context_matrix.h"
 #include "verify/expert_matrix.h"
 #include "verify/large_run.h"
 #include "verify/parity_matrix.h"
@@ -155,7 +156,46 @@ TEST(Shrink, FewTokensGetRoomForTheWorstCase) {
   EXPECT_THAT(small.changes, Contains("room for rows 1.25 -> 2"));
 }
 
+TEST(Shrink, KeepsContextParallelRanksOfAnyNumber) {
+  RunConfig config = large_run();
+  config.parallel.tensor_model_parallel_size = config.parallel.pipeline_model_parallel_size = 1;
+  config.parallel.sequence_parallel = false;
+  const auto small_cp = [&](int64_t cp) {
+    config.parallel.context_parallel_size = cp;
+    config.model.seq_length = config.model.max_position_embeddings = 2 * cp * 128;
+    const SmallRun small = shrink(config, cp);
+    expect_valid(small, std::to_string(cp));
+    return small.config.parallel.context_parallel_size;
+  };
+  EXPECT_EQ(small_cp(2), 2);
+  EXPECT_EQ(small_cp(64), 4);
+  EXPECT_EQ(small_cp(9), 9) << "of three ranks each is beside the two others";
+  for (const int64_t prime : {5, 7, 11}) EXPECT_EQ(small_cp(prime), prime);
+  EXPECT_EQ(small_cp(25), 5);
+  config.parallel.cp_comm_type = {"a2a+p2p"};
+  config.parallel.hierarchical_context_parallel_sizes = {5, 5};
+  config.model.num_query_groups = {};
+  config.model.group_query_attention = false;
+  config.model.num_attention_heads = 40;
+  EXPECT_EQ(small_cp(25), 5);
+}
+
+TEST(Shrink, SaysWhichWaysOfContextParallelismAreLost) {
+  RunConfig config = large_run();
+  config.model.num_layers = 6;
+  config.parallel = {.pipeline_model_parallel_size = 3, .context_parallel_size = 4};
+  config.parallel.hierarchical_context_parallel_sizes = {2, 2};
+  config.parallel.cp_comm_type = {"p2p", "p2p", "a2a", "all_gather", "a2a+p2p", "p2p"};
+  const SmallRun small = shrink(config, 12);
+  expect_valid(small, "ways");
+  EXPECT_THAT(small.changes,
+              Contains("--cp-comm-type p2p a2a all_gather a2a+p2p -> p2p a2a all_gather"));
+}
+
 TEST(Shrink, EveryLayoutOfTheMatricesStaysOne) {
+  for (const MatrixLayout& layout : context_matrix())
+    expect_valid(shrink(layout.config, layout.world), layout.name());
+
   for (const MatrixLayout& layout : expert_matrix())
     expect_valid(shrink(layout.config, layout.world), layout.name());
 

@@ -60,13 +60,13 @@ std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOpt
   return sequences;
 }
 
-void fill_rows(const HeadView& x, double value) {
+void zero_rows(const HeadView& x) {
   for_float_dtype(x.dtype(), [&]<class T>() {
     for (int64_t s = 0; s < x.s; ++s)
       for (int64_t b = 0; b < x.b; ++b)
         for (int64_t n = 0; n < x.n; ++n) {
           T* row = row_of<T>(x, s, b, n);
-          std::fill(row, row + x.d, T(acc_t<T>(value)));
+          std::fill(row, row + x.d, T(0));
         }
   });
 }
@@ -176,7 +176,7 @@ void attention(const AttentionInputs& in, const AttentionOptions& options, Tenso
   for_float_dtype(in.q.dtype(), [&]<class T>() {
     using Acc = acc_t<T>;
     if (in.packed() && in.place) {
-      fill_rows(o, 0);
+      zero_rows(o);
       std::fill(lse.data<Acc>(), lse.data<Acc>() + lse.numel(),
                 -std::numeric_limits<Acc>::infinity());
     }

@@ -174,7 +174,7 @@ void attention_backward(const AttentionInputs& in, const AttentionOptions& optio
   const Problem problem{in, options, o, lse, d_o, grads};
   const auto sequences = sequences_of(in, options);
   if (in.packed() && in.place)
-    for (const HeadView* x : {&grads.dq, &grads.dk, &grads.dv}) fill_rows(*x, 0);
+    for (const HeadView* x : {&grads.dq, &grads.dk, &grads.dv}) zero_rows(*x);
   // Names of their own: a lambda of C++20 may not capture those of a structured binding in
   // clang 14.
   const auto cut = attention_backward_split(in);

@@ -42,8 +42,8 @@ struct Sequence {
   uint32_t place;     // of key 0's position within the sample
 };
 std::vector<Sequence> sequences_of(const AttentionInputs& in, const AttentionOptions& options);
-// Rows of a part that belong to no sequence of the list are given these: nothing else writes them.
-void fill_rows(const HeadView& x, double value);
+// For rows of a part that belong to no sequence of the list: nothing else writes them.
+void zero_rows(const HeadView& x);
 
 struct Chunk {
   int64_t row, rows;             // keys, relative to the block

@@ -90,11 +90,11 @@ void GptModel::prepare(Device device, DType dtype, int64_t length, int64_t micro
   const TensorParallel& tp = options_.ranks.tp;
   const HeadCut heads(config_, tp);
   rope_.emplace(config_, heads.n + heads.g, length, acc_dtype(dtype), device);
-  if (options_.ranks.context.size() > 1) prepare_own_positions(length, micro_batch, device);
+  PHX_CHECK(!positions_ || length <= config_.max_position_embeddings, "positions up to ", length,
+            " are asked for, but --max-position-embeddings is ", config_.max_position_embeddings);
+  if (options_.ranks.context.size() > 1) return prepare_own_positions(length, micro_batch, device);
   if (!positions_) return;
   position_ids_.clear();
-  PHX_CHECK(length <= config_.max_position_embeddings, "positions up to ", length,
-            " are asked for, but --max-position-embeddings is ", config_.max_position_embeddings);
   const int64_t rows = tp.sequence_rows(length), first = tp.first_sequence_row(length);
   std::vector<int64_t> ids(rows * micro_batch);
   for (int64_t ahead = 0; ahead <= int64_t(ahead_.size()); ++ahead) {
@@ -120,6 +120,12 @@ void GptModel::prepare_own_positions(int64_t length, int64_t micro_batch, Device
       }
     own_positions_.push_back(from_ints(ids, {cut.rows(length), micro_batch}, DType::i32, device));
   }
+}
+
+bool GptModel::takes_context_parallel() const {
+  return decoder_.takes_context_parallel() && std::ranges::all_of(ahead_, [](const auto& layer) {
+           return layer->takes_context_parallel();
+         });
 }
 
 Tensor GptModel::own_positions(const Batch& batch, int64_t ahead) const {

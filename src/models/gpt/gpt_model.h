@@ -31,7 +31,7 @@ class GptModel : public Model, private Generator {
   MessageSpec output(const MicroBatchShape& shape) const override;
   ModelOutput forward(const StageMessage& input, const Batch& batch, const Tensor& grad_scale,
                       const ForwardContext& context) override;
-  bool takes_context_parallel() const override { return decoder_.takes_context_parallel(); }
+  bool takes_context_parallel() const override;
   Generator* generator() override { return this; }
 
   // From the tokens (with the embedding) or the chunk before: -> [s/tp or s, b, h]; with the head,
@@ -80,7 +80,8 @@ class GptModel : public Model, private Generator {
   // An untied head's table, or the last stage's copy of a tied one: [v, h].
   std::optional<VocabTable> output_;
   std::optional<RopeTables> rope_;
-  // [length/tp, b] i64 with its own positions, learned positions only; at [k] of tokens.k.
+  // [length/tp, b] i64 with its own positions, of one context-parallel rank with learned positions
+  // only; at [k] of tokens.k.
   std::vector<Tensor> position_ids_;
   // The same of this rank's rows for context parallelism: i32 [length/cp, b].
   std::vector<Tensor> own_positions_;

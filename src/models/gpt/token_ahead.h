@@ -25,6 +25,7 @@ class TokenAhead : public Module {
   // [s/tp, b, h], [s/tp, b, h] -> [s/tp, b, h], normalised for the head
   Tensor forward(const Tensor& hidden, const Tensor& embedded, const RopeTables& rope,
                  const ForwardContext& context);
+  bool takes_context_parallel() const { return layer_.takes_context_parallel(); }
 
  private:
   Tensor run(const Tensor& hidden, const Tensor& embedded, const LayerCall& call);

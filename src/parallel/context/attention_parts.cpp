@@ -60,6 +60,16 @@ kernels::AttentionInputs chunk_inputs(const ContextProblem& problem, size_t nth,
       .place = kernels::AttentionPlace{.query = problem.cut.chunks()[nth] * c, .key = first_key}};
 }
 
+Tensor with_context_backward(const ContextProblem& problem, const ContextResult& result,
+                             const ContextBackward& backward) {
+  ContextProblem kept = problem;
+  for (Tensor& tensor : kept.in.tensors) tensor = tensor.detach();
+  return with_backward_many(
+      {result.o}, problem.in.tensors,
+      [kept, result = ContextResult{result.o.detach(), result.lse}, backward](
+          std::span<const Tensor> d_o, GradOut& grad) { backward(kept, result, d_o[0], grad); })[0];
+}
+
 void store_gradients(const ContextProblem& problem, const Tensor& dq, const Tensor& dkv,
                      GradOut& grad) {
   const DType dtype = problem.in.tensors[0].dtype();

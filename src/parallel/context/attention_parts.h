@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "phalanx/core/autograd.h"
@@ -50,7 +51,18 @@ ContextProblem context_problem(const HeadTensors& in, const AttentionOptions& op
 kernels::AttentionInputs chunk_inputs(const ContextProblem& problem, size_t nth,
                                       const KeyViews& keys, int64_t first_key);
 
-// Gradients of a rank's queries and of its own keys and values, in acc_dtype, into those of
+// What the backward reads of the forward.
+struct ContextResult {
+  Tensor o;                   // [2 c, b, n * dv]
+  std::array<Tensor, 2> lse;  // [b, n, c] of each chunk
+};
+// result.o, differentiable. `backward` writes the gradients of problem.in.tensors.
+using ContextBackward = std::function<void(
+    const ContextProblem& problem, const ContextResult& result, const Tensor& d_o, GradOut& grad)>;
+Tensor with_context_backward(const ContextProblem& problem, const ContextResult& result,
+                             const ContextBackward& backward);
+
+// Gradients of a rank's queries and of its own keys and values, in any type each, into those of
 // {qkv} or {q, kv}.
 void store_gradients(const ContextProblem& problem, const Tensor& dq, const Tensor& dkv,
                      GradOut& grad);

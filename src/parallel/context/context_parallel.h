@@ -31,6 +31,8 @@ struct ContextParallel {
 
   int size() const { return group == nullptr ? 1 : group->size(); }
   int rank() const { return group == nullptr ? 0 : group->rank(); }
+  // Throws unless a layer is told of the rows that these ranks have.
+  void check(const SequenceCut& told) const;
   SequenceCut cut() const { return {.ranks = size(), .rank = rank()}; }
   ContextComm comm_of(int64_t layer) const {
     // Layers of multi-token prediction are behind those of the flag: they take the last one's.

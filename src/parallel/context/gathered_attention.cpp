@@ -4,14 +4,12 @@
 #include <set>
 
 #include "phalanx/core/autograd.h"
+#include "phalanx/core/compute_stream.h"
 #include "phalanx/kernels/elementwise.h"
-#include "phalanx/parallel/context/swap_heads.h"
 
 namespace phx {
 
 namespace {
-
-Stream compute(const Tensor& x) { return x.runtime().stream(StreamName::compute); }
 
 // Chunks of keys and values one behind the other, in the order of the sequence.
 struct KeyChunks {
@@ -34,7 +32,7 @@ KeyChunks bring_all(const ContextProblem& problem, Communicator& ranks) {
   const Tensor own = problem.in.keys_and_values();
   Tensor all =
       empty({own.dim(0) * ranks.size(), own.dim(1), own.dim(2)}, own.dtype(), own.device());
-  ranks.all_gather(own, all, compute(own));
+  ranks.all_gather(own, all, compute_stream(own));
   KeyChunks keys{.chunks = {}, .rows = in_sequence_order(all, ranks.size())};
   for (int64_t chunk = 0; chunk < problem.cut.num_chunks(); ++chunk) keys.chunks.push_back(chunk);
   return keys;
@@ -56,7 +54,7 @@ KeyChunks bring_seen(const ContextProblem& problem, Communicator& ranks) {
       messages.push_back(
           {Message::Kind::receive, keys.rows.rows(keys.row_of(chunk, c), c), int(peer)});
   }
-  if (!messages.empty()) ranks.exchange(messages, compute(own));
+  if (!messages.empty()) ranks.exchange(messages, compute_stream(own));
   for (const int64_t chunk : travelling(problem, cut.rank, cut.rank)) {
     Tensor to = keys.rows.rows(keys.row_of(chunk, c), c);
     copy(own.rows(cut.place(chunk) * c, c), to);
@@ -77,7 +75,7 @@ Tensor give_back(const ContextProblem& problem, Bring what, const KeyChunks& gra
   const Tensor& rows = gradients.rows;
   Tensor own = empty({2 * c, rows.dim(1), rows.dim(2)}, rows.dtype(), rows.device());
   if (what == Bring::all) {
-    ranks.reduce_scatter(in_rank_order(rows, ranks.size()), own, compute(rows));
+    ranks.reduce_scatter(in_rank_order(rows, ranks.size()), own, compute_stream(rows));
     return own;
   }
   std::vector<Message> messages;
@@ -97,7 +95,7 @@ Tensor give_back(const ContextProblem& problem, Bring what, const KeyChunks& gra
       messages.push_back(
           {Message::Kind::send, rows.rows(gradients.row_of(chunk, c), c), int(peer)});
   }
-  if (!messages.empty()) ranks.exchange(messages, compute(rows));
+  if (!messages.empty()) ranks.exchange(messages, compute_stream(rows));
   std::array<bool, 2> begun = {false, false};
   for (int64_t peer = 0; peer < cut.ranks; ++peer) {
     const std::vector<int64_t> chunks = travelling(problem, cut.rank, peer);
@@ -109,11 +107,6 @@ Tensor give_back(const ContextProblem& problem, Bring what, const KeyChunks& gra
   }
   return own;
 }
-
-struct GatheredResult {
-  Tensor o;                   // [2 c, b, n * dv]
-  std::array<Tensor, 2> lse;  // [b, n, c] of each chunk
-};
 
 // The keys that a chunk of queries sees.
 struct SeenKeys {
@@ -127,12 +120,12 @@ SeenKeys seen_keys(const ContextProblem& problem, size_t nth, const KeyChunks& k
   return {keys.rows.rows(row, (last - first + 1) * c), row, first * c};
 }
 
-GatheredResult forward(const ContextProblem& problem, Bring what, Communicator& ranks) {
+ContextResult forward(const ContextProblem& problem, Bring what, Communicator& ranks) {
   const QkvHeads& heads = problem.in.heads;
   const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
   const Tensor& like = problem.in.tensors[0];
   const KeyChunks keys = bring(problem, what, ranks);
-  GatheredResult result{.o = empty({2 * c, b, n * dv}, like.dtype(), like.device()), .lse = {}};
+  ContextResult result{.o = empty({2 * c, b, n * dv}, like.dtype(), like.device()), .lse = {}};
   for (size_t q = 0; q < 2; ++q) {
     const SeenKeys seen = seen_keys(problem, q, keys);
     result.lse[q] = empty({b, n, c}, problem.acc(), like.device());
@@ -143,7 +136,7 @@ GatheredResult forward(const ContextProblem& problem, Bring what, Communicator& 
   return result;
 }
 
-void backward(const ContextProblem& problem, const GatheredResult& result, Bring what,
+void backward(const ContextProblem& problem, const ContextResult& result, Bring what,
               Communicator& ranks, const Tensor& d_o, GradOut& grad) {
   const QkvHeads& heads = problem.in.heads;
   const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
@@ -179,15 +172,11 @@ std::vector<int64_t> seen_chunks(const ContextProblem& problem, int64_t rank) {
 }
 
 Tensor gathered_attention(const ContextProblem& problem, Bring what, Communicator& ranks) {
-  const GatheredResult result = forward(problem, what, ranks);
-  const std::vector<Tensor> inputs = problem.in.tensors;
-  ContextProblem kept = problem;
-  for (Tensor& tensor : kept.in.tensors) tensor = tensor.detach();
-  return with_backward_many({result.o}, inputs,
-                            [kept, what, result = GatheredResult{result.o.detach(), result.lse},
-                             &ranks](std::span<const Tensor> d_o, GradOut& grad) {
-                              backward(kept, result, what, ranks, d_o[0], grad);
-                            })[0];
+  const ContextResult result = forward(problem, what, ranks);
+  return with_context_backward(
+      problem, result,
+      [what, &ranks](const ContextProblem& kept, const ContextResult& found, const Tensor& d_o,
+                     GradOut& grad) { backward(kept, found, what, ranks, d_o, grad); });
 }
 
 }  // namespace phx

@@ -57,17 +57,12 @@ void for_pairs(const ContextProblem& problem, const Tensor& keys, int64_t from, 
         f(q, k, key_views(keys.rows(int64_t(k) * c, c), problem.in.heads), part.chunks()[k] * c);
 }
 
-struct RingResult {
-  Tensor o;                   // [2 c, b, n * dv]
-  std::array<Tensor, 2> lse;  // [b, n, c] of each chunk
-};
-
-RingResult forward(const ContextProblem& problem, Communicator& ranks) {
+ContextResult forward(const ContextProblem& problem, Communicator& ranks) {
   const QkvHeads& heads = problem.in.heads;
   const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
   const Tensor& like = problem.in.tensors[0];
   std::array<Tensor, 2> sums;  // [c, b, n * dv] in acc_dtype
-  RingResult result;
+  ContextResult result;
   round_trip(problem.in.keys_and_values(), ranks, [&](const Tensor& keys, int64_t from) {
     for_pairs(problem, keys, from, [&](size_t q, size_t, const KeyViews& views, int64_t first) {
       Tensor part = empty({c, b, n * dv}, like.dtype(), like.device());
@@ -94,7 +89,7 @@ RingResult forward(const ContextProblem& problem, Communicator& ranks) {
 // Gradients of the queries that the rank has, and of the keys of one part after the other.
 class Backward {
  public:
-  Backward(const ContextProblem& problem, const RingResult& result, const Tensor& d_o)
+  Backward(const ContextProblem& problem, const ContextResult& result, const Tensor& d_o)
       : problem_(problem), result_(result), d_o_(d_o) {
     const Tensor& like = problem.in.tensors[0];
     const QkvHeads& heads = problem.in.heads;
@@ -131,13 +126,13 @@ class Backward {
 
  private:
   const ContextProblem& problem_;
-  const RingResult& result_;
+  const ContextResult& result_;
   const Tensor& d_o_;
   Tensor dq_;
   std::array<bool, 2> queries_begun_ = {false, false};
 };
 
-void backward(const ContextProblem& problem, const RingResult& result, Communicator& ranks,
+void backward(const ContextProblem& problem, const ContextResult& result, Communicator& ranks,
               const Tensor& d_o, GradOut& grad) {
   Backward run(problem, result, d_o);
   std::optional<Pass> travelling;  // what ranks before this one found for the part it has next
@@ -155,15 +150,11 @@ void backward(const ContextProblem& problem, const RingResult& result, Communica
 }  // namespace
 
 Tensor ring_attention(const ContextProblem& problem, Communicator& ranks) {
-  const RingResult result = forward(problem, ranks);
-  const std::vector<Tensor> inputs = problem.in.tensors;
-  ContextProblem kept = problem;
-  for (Tensor& tensor : kept.in.tensors) tensor = tensor.detach();
-  return with_backward_many({result.o}, inputs,
-                            [kept, result = RingResult{result.o.detach(), result.lse}, &ranks](
-                                std::span<const Tensor> d_o, GradOut& grad) {
-                              backward(kept, result, ranks, d_o[0], grad);
-                            })[0];
+  const ContextResult result = forward(problem, ranks);
+  return with_context_backward(
+      problem, result,
+      [&ranks](const ContextProblem& kept, const ContextResult& found, const Tensor& d_o,
+               GradOut& grad) { backward(kept, found, ranks, d_o, grad); });
 }
 
 }  // namespace phx

@@ -1,4 +1,4 @@
-// Which rows of a sequence a rank of context parallelism has: pure functions.
+// Which rows of a sequence a rank of context parallelism has.
 //
 // The sequence is cut into twice as many chunks as there are ranks, and rank r has chunk r and,
 // behind it, chunk 2 * ranks - 1 - r, as in Megatron. Later queries see more keys; with an early
@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "phalanx/core/tensor.h"
+
 namespace phx {
 
 // Rows that follow each other on the rank and in the sequence.
@@ -20,6 +22,7 @@ struct RowSpan {
 
 struct SequenceCut {
   int64_t ranks = 1, rank = 0;
+  bool operator==(const SequenceCut&) const = default;
 
   int64_t rows(int64_t s) const { return s / ranks; }              // of the rank
   int64_t chunk_rows(int64_t s) const { return s / (2 * ranks); }  // of each of its two chunks
@@ -33,5 +36,10 @@ struct SequenceCut {
   std::vector<RowSpan> spans(int64_t s, int64_t first, int64_t count) const;
   std::vector<RowSpan> spans(int64_t s) const { return spans(s, 0, rows(s)); }
 };
+
+// Rows of `ranks` ranks one behind the other, each its two chunks -> rows in the order of the
+// sequence, and the way back. Rows are any [2 * ranks * c, ..].
+Tensor in_sequence_order(const Tensor& by_rank, int64_t ranks);
+Tensor in_rank_order(const Tensor& sequence, int64_t ranks);
 
 }  // namespace phx

@@ -25,9 +25,4 @@ Tensor heads_for_positions(const Tensor& x, const std::vector<HeadRun>& runs, Co
 // y [size() * s, b, w / size()], runs as above, of all ranks -> [s, b, w]
 Tensor positions_for_heads(const Tensor& y, const std::vector<HeadRun>& runs, Communicator& ranks);
 
-// Rows of `ranks` ranks one behind the other, each its two chunks -> rows in the order of the
-// sequence, and the way back. Rows are any [2 * ranks * c, ..].
-Tensor in_sequence_order(const Tensor& by_rank, int64_t ranks);
-Tensor in_rank_order(const Tensor& sequence, int64_t ranks);
-
 }  // namespace phx

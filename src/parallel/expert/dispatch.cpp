@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "phalanx/core/autograd.h"
+#include "phalanx/core/compute_stream.h"
 #include "phalanx/kernels/elementwise.h"
 #include "phalanx/ops/expert_rows.h"
 #include "phalanx/parallel/tensor/tensor_parallel.h"
@@ -13,8 +14,6 @@
 namespace phx {
 
 namespace {
-
-Stream compute(const Tensor& x) { return x.runtime().stream(StreamName::compute); }
 
 int64_t local_experts(const ExpertParallel& ranks, const DispatchOptions& options) {
   return options.experts / ranks.ep;
@@ -93,7 +92,7 @@ void send_rows(const Tensor& sent, const Tensor& received, const Splits& splits,
   begin = 0;
   for (size_t peer = 0; peer < splits.from.size(); begin += splits.from[peer++])
     exchange.receive(received, begin, splits.from[peer], int(peer));
-  exchange.run(compute(sent));
+  exchange.run(compute_stream(sent));
 }
 
 // The way back: what came from a rank goes to it again, and what the tensor-parallel ranks of an
@@ -113,7 +112,7 @@ Tensor return_rows(const Tensor& sent, int64_t rows, const Splits& splits,
     for (int ep = 0; ep < ranks.ep; begin += splits.to[size_t(ep++)])
       exchange.receive(parts.back(), begin, splits.to[size_t(ep)], ep * ranks.tp + tp);
   }
-  exchange.run(compute(sent));
+  exchange.run(compute_stream(sent));
   for (size_t tp = 1; tp < parts.size(); ++tp) kernels::add(parts[0], parts[tp], parts[0]);
   return parts[0];
 }
@@ -175,7 +174,7 @@ ExpertInput dispatch_by_sending(const Tensor& x, const Routing& routing,
   const ExpertOrder order = order_by_expert(routing.indices, 0, e, choices);
   Tensor own = empty({1, e}, DType::i32, device), all = empty({g, e}, DType::i32, device);
   kernels::expert_counts(order.offsets, own);
-  ranks.group->all_gather(own, all, compute(x));
+  ranks.group->all_gather(own, all, compute_stream(x));
   std::vector<int32_t> counts = even_counts(choices, e, g);
   if (x.runtime().kind() != DeviceKind::meta) copy_to_host(all, counts.data());  // waits
   const Splits splits = splits_of(counts, ranks, e);

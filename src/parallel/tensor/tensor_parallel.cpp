@@ -1,12 +1,11 @@
 #include "phalanx/parallel/tensor/tensor_parallel.h"
 
 #include "phalanx/core/autograd.h"
+#include "phalanx/core/compute_stream.h"
 
 namespace phx {
 
 namespace {
-
-Stream compute(const Tensor& x) { return x.runtime().stream(StreamName::compute); }
 
 Shape with_rows(const Tensor& x, int64_t rows) {
   Shape shape = x.shape();
@@ -19,20 +18,20 @@ Shape with_rows(const Tensor& x, int64_t rows) {
 Tensor gather_sequence(const Tensor& x, const TensorParallel& tp) {
   if (!tp.cuts_sequence()) return x.detach();
   Tensor full = empty(with_rows(x, x.dim(0) * tp.size()), x.dtype(), x.device());
-  tp.group->all_gather(x, full, compute(x));
+  tp.group->all_gather(x, full, compute_stream(x));
   return full;
 }
 
 Tensor sum_over_ranks(Tensor y, const TensorParallel& tp) {
   if (tp.size() == 1) return y;
   if (!tp.cuts_sequence()) {
-    tp.group->all_reduce(y, compute(y));
+    tp.group->all_reduce(y, compute_stream(y));
     return y;
   }
   PHX_CHECK(y.dim(0) % tp.size() == 0, "sequence parallelism cuts ", y.dim(0), " positions over ",
             tp.size(), " ranks, which does not divide them");
   Tensor part = empty(with_rows(y, tp.part(y.dim(0))), y.dtype(), y.device());
-  tp.group->reduce_scatter(y, part, compute(y));
+  tp.group->reduce_scatter(y, part, compute_stream(y));
   return part;
 }
 

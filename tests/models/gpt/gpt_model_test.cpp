@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "phalanx/comm/meta_world.h"
 #include "phalanx/nn/parameter_store.h"
 #include "support/gradients.h"
 
@@ -188,6 +189,53 @@ TEST(GptModel, LayersAheadLieBehindTheNormOfTheDecoder) {
   const MessageSpec output = static_cast<const Model&>(part).output(shape);
   ASSERT_EQ(output.size(), 2u);
   EXPECT_EQ(output[1].name, "ahead.1");
+}
+
+// Works on a token at a time, but does not say so.
+class Quiet : public LayerPart {
+ public:
+  Tensor add_to(const Tensor& residual, const Tensor&, const LayerCall&) override {
+    return residual;
+  }
+};
+
+TEST(GptModel, TakesContextParallelismIfTheLayersAheadDo) {
+  TransformerConfig config = tiny();
+  config.mtp_num_layers = 1;
+  const auto quiet_from = [](int64_t first) {
+    return [first](const LayerContext& layer) {
+      std::vector<NamedPart> parts = decoder_layer(layer);
+      if (layer.layer >= first) parts.push_back({"quiet", std::make_unique<Quiet>()});
+      return parts;
+    };
+  };
+  EXPECT_TRUE(GptModel(config).takes_context_parallel());
+  EXPECT_FALSE(GptModel(config, {}, quiet_from(1)).takes_context_parallel());
+  EXPECT_FALSE(GptModel(config, {}, quiet_from(2)).takes_context_parallel()) << "the layer ahead";
+  EXPECT_TRUE(GptModel(config, {}, quiet_from(3)).takes_context_parallel());
+}
+
+TEST(GptModel, PackedSequencesThatRanksShareNeedThePositionsOfTheirTokens) {
+  Runtime runtime({.kind = DeviceKind::meta});
+  const Device device = runtime.device();
+  MetaWorld world(1, 3);
+  const auto group = world.group({0, 1, 2}, "cp");
+  TransformerConfig config = tiny();
+  config.position_embedding_type = PositionEmbedding::learned_absolute;
+  GptModel model(config, {.ranks = {.context = {.group = group.get()}}});
+  ParameterStore store(model, device, {.dtype = DType::f32, .gradients = false});
+  model.prepare(device, DType::f32, 6, 1);
+  GradMode off(runtime, false);
+  // Two of six rows, as tokens, labels and positions.
+  const auto rows = [&](DType dtype) { return empty({2, 1}, dtype, device); };
+  Batch batch{.tensors = {{"tokens", rows(DType::i32)}, {"labels", rows(DType::i32)}}};
+  const auto run = [&] { model.forward({}, batch, Tensor(), {.training = false}); };
+  run();  // prepared ones
+  batch.packed = {.cu_seqlens = empty({3}, DType::i32, device), .max_seqlen = 4};
+  EXPECT_EQ(error_of(run),
+            "packed sequences that are cut over ranks need the positions of their tokens");
+  batch.tensors.add("positions", rows(DType::i32));
+  run();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "phalanx/comm/meta_world.h"
 #include "support/gradients.h"
 
 namespace phx {
@@ -22,6 +23,17 @@ TEST(ContextParallel, EachLayerHasItsWayOrAllHaveOne) {
   EXPECT_EQ(two.comm_of(2), ContextComm::p2p) << "a layer of multi-token prediction";
   EXPECT_EQ(testing::error_of([] { context_comm("ring"); }),
             "--cp-comm-type ring is none of p2p, all_gather, a2a and a2a+p2p");
+}
+
+TEST(ContextParallel, ALayerThatIsToldOfOtherRowsIsAnError) {
+  MetaWorld world(1, 4);
+  const auto group = world.group({0, 1, 2, 3}, "cp");
+  const ContextParallel ranks{.group = group.get()};
+  ranks.check({.ranks = 4, .rank = 1});
+  EXPECT_EQ(
+      testing::error_of([&] { ranks.check({}); }),
+      "attention of rank 1 of 4 that share a sequence was told of rows of rank 0 of 1\n  hint: "
+      "a model sets ForwardContext::cut to that of ModelRanks::context");
 }
 
 TEST(ContextParallel, OneRankHasTheWholeSequence) {

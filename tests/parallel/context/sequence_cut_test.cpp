@@ -44,6 +44,17 @@ TEST(SequenceCut, EveryRowHasOneRank) {
   }
 }
 
+TEST(SequenceCut, RowsOfRanksAndRowsOfTheSequenceAreTheSameInAnotherOrder) {
+  const std::vector<double> counted = {0, 1, 2, 3, 4, 5, 6, 7};
+  // Two ranks, chunks of two rows.
+  const Tensor by_rank = from_values(counted, {8, 1}, DType::f64, testing::test_device());
+  const Tensor sequence = in_sequence_order(by_rank, 2);
+  EXPECT_THAT(to_values(sequence), ElementsAre(0, 1, 4, 5, 6, 7, 2, 3));
+  EXPECT_EQ(to_values(in_rank_order(sequence, 2)), counted);
+  EXPECT_EQ(testing::error_of([&] { in_rank_order(by_rank, 3); }),
+            "8 rows are not two chunks for each of 3 ranks");
+}
+
 TEST(SequenceCut, ALengthThatHasNoChunksForAllIsAnError) {
   EXPECT_EQ(testing::error_of([] { SequenceCut{.ranks = 2}.spans(10); }),
             "a sequence of 10 cannot be cut into two chunks for each of 2 ranks");

@@ -18,15 +18,6 @@ Tensor counting(const Shape& shape, double first, Device device) {
   return from_values(values, shape, DType::f64, device);
 }
 
-TEST(SwapHeads, RowsOfRanksAndRowsOfTheSequenceAreTheSameInAnotherOrder) {
-  const Tensor by_rank = counting({8, 1}, 0, test_device());  // two ranks, chunks of two rows
-  const Tensor sequence = in_sequence_order(by_rank, 2);
-  EXPECT_EQ(to_values(sequence), (Values{0, 1, 4, 5, 6, 7, 2, 3}));
-  EXPECT_EQ(to_values(in_rank_order(sequence, 2)), to_values(by_rank));
-  EXPECT_EQ(error_of([&] { in_rank_order(by_rank, 3); }),
-            "8 rows are not two chunks for each of 3 ranks");
-}
-
 TEST(SwapHeads, ARankGetsItsHeadsOfAllPositionsInOrder) {
   // Two query heads of two channels, two key heads of one. Rows of the sequence: 0 .. 3.
   const std::vector<HeadRun> runs = {{.count = 2, .width = 2}, {.count = 2, .width = 1}};
