@@ -69,7 +69,8 @@ struct ExportOptions {
 };
 
 void check_format(const OptionSet& options, Problems& problems) {
-  const bool torch_dist = options.at("torch-dist").given, fsdp = options.at("fsdp-dtensor").given;
+  const bool torch_dist = !options.text("torch-dist").empty(),
+             fsdp = !options.text("fsdp-dtensor").empty();
   if (torch_dist == fsdp)
     problems.push_back({ProblemKind::rule, "--torch-dist",
                         torch_dist ? "--torch-dist and --fsdp-dtensor exclude each other"
@@ -148,6 +149,12 @@ void write_as_torch_dist(const Export& out, const Path& folder) {
 void write_as_fsdp_dtensor(const Export& out, const Path& folder) {
   PHX_CHECK(!out.trained.model.moe.any(), out.checkpoint->path().string(),
             " has experts, which are written as torch_dist only\n  hint: --torch-dist DIR");
+  PHX_CHECK(out.trained.model.mtp_num_layers == 0, out.checkpoint->path().string(),
+            " has layers of multi-token prediction, which are written as torch_dist only\n"
+            "  hint: --torch-dist DIR");
+  PHX_CHECK(!out.options.optimizer || !out.trained.train.fp16, out.checkpoint->path().string(),
+            " is of an fp16 run: where Megatron-FSDP keeps the loss scale is not known\n"
+            "  hint: leave out --optimizer, or use --torch-dist");
   const MegatronCommon common = megatron_common(out.checkpoint->manifest().info, out.rows,
                                                 out.options.optimizer, 1, "fsdp_dtensor");
   std::shared_ptr<const TensorSource> source;

@@ -115,23 +115,34 @@ std::optional<int> answer_once(std::span<const std::string> command, int64_t wor
   return std::nullopt;
 }
 
-// A run that is started again goes on with what it saved: with --auto-resume, which also holds if
-// launch itself is started again.
-void add_restarts(std::vector<std::string>& command, const std::string& save) {
+// A run that is started again goes on with what it saved.
+void check_restarts(std::span<const std::string> command, const std::string& save) {
   if (command[0] != "pretrain")
     throw UsageError(str_cat("--max-restarts: a restarted run goes on from its checkpoints, which ",
                              command[0], " does not save\n  hint: leave it out"));
   if (save.empty())
     throw UsageError(
-        "--max-restarts needs --save: a restarted run goes on from its checkpoints\n"
-        "  hint: --save DIR --save-interval N");
-  command.emplace_back("--auto-resume");
+        "--max-restarts needs --save, and no --skip-train: a restarted run goes on from its "
+        "checkpoints\n  hint: --save DIR --save-interval N");
 }
 
-std::optional<int64_t> newest_checkpoint(const std::string& save) {
+// The newest; `before` if the folder cannot be looked into now.
+std::optional<int64_t> newest_checkpoint(const std::string& save, std::optional<int64_t> before) {
   if (save.empty()) return std::nullopt;
-  const std::vector<int64_t> there = checkpoints_in(save);
-  return there.empty() ? std::nullopt : std::optional(there.front());
+  try {
+    const std::vector<int64_t> there = checkpoints_in(save);
+    return there.empty() ? std::nullopt : std::optional(there.front());
+  } catch (const std::exception&) {
+    return before;
+  }
+}
+
+// How the ranks are started again: what a damaged checkpoint does to them, it does at once, so that
+// the second time in a row each is read and checked.
+std::vector<std::string> restarted(std::vector<std::string> command, int64_t in_a_row) {
+  command.emplace_back("--auto-resume");
+  if (in_a_row > 1) command.emplace_back("--load-newest-valid");
+  return command;
 }
 
 std::string failure_text(const RankEnd& end, int64_t machines) {
@@ -196,13 +207,18 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
         "recipe.yaml");
   const int64_t world = options.nnodes * options.nproc;
   if (const auto exit_code = answer_once(command, world, catalogue)) return *exit_code;
-  std::vector<std::string> words(command.begin(), command.end());
   const std::string save =
       command[0] == "pretrain" ? save_folder_of(command.subspan(1), world, catalogue) : "";
-  if (options.max_restarts > 0) add_restarts(words, save);
+  if (options.max_restarts > 0) {
+    check_restarts(command, save);
+    const std::vector<std::string> later = restarted({command.begin(), command.end()}, 1);
+    if (const auto exit_code = answer_once(later, world, catalogue)) return *exit_code;
+  }
   make_room_for_files(world);
 
-  LocalRanks ranks{.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
+  std::vector<std::string> first = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  first.insert(first.end(), command.begin(), command.end());
+  LocalRanks ranks{.command = first,
                    .count = int(options.nproc),
                    .first_rank = int(options.node_rank * options.nproc),
                    .world_size = int(world),
@@ -213,30 +229,43 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
     ranks.variables.push_back("PHX_INTERFACE=" + options.interface);
   }
   if (options.mesh_port) ranks.variables.push_back(str_cat("PHX_MESH_PORT=", *options.mesh_port));
-  ranks.command.insert(ranks.command.end(), words.begin(), words.end());
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end the ranks
-  RestartPolicy policy(options.max_restarts, newest_checkpoint(save));
+  std::optional<int64_t> checkpoint = newest_checkpoint(save, std::nullopt);
+  RestartPolicy policy(options.max_restarts, checkpoint);
   for (;;) {
     const LocalRanksResult result = run_local_ranks(ranks, kExitSignal, print_line);
     if (!result.first_failure) return result.stopped ? kExitSignal : kExitDone;
     const RankEnd& end = *result.first_failure;
     const std::string failure = failure_text(end, options.nnodes);
-    const auto checkpoint = newest_checkpoint(save);
+    const int exit_code = end.signal != 0 ? 128 + end.signal : end.exit_code;
+    const std::optional<int64_t> before = checkpoint;
+    checkpoint = newest_checkpoint(save, before);
+    if (options.max_restarts > 0 && before && !checkpoint) {
+      std::cerr << "error: " << failure << ", and " << save
+                << " has lost its checkpoints, of which " << *before
+                << " was the newest: the run is not started again from the beginning\n"
+                << "  hint: is its file system there?\n";
+      return exit_code;
+    }
     const auto wait = policy.next(result, checkpoint);
     if (!wait) {
       std::cerr << "error: " << failure << "\n";
-      if (options.max_restarts > 0 && policy.in_a_row() >= options.max_restarts)
-        std::cerr << "  hint: after " << policy.in_a_row()
-                  << " restarts without a new checkpoint --max-restarts " << options.max_restarts
-                  << " gives up; the messages above say why ranks fail\n";
-      return end.signal != 0 ? 128 + end.signal : end.exit_code;
+      const bool gave_up =
+          options.max_restarts > 0 && !result.told_to_stop && end.exit_code != kExitUsage;
+      if (gave_up)
+        std::cerr
+            << "  hint: --max-restarts " << options.max_restarts
+            << " gives up: that many restarts in a row brought no new checkpoint; the messages "
+               "above say why ranks fail\n";
+      return exit_code;
     }
     std::cerr << "warning: " << failure << "; restart " << policy.in_a_row() << " of "
               << options.max_restarts << " in " << wait->count() / 1000 << " s, "
-              << (checkpoint ? str_cat("from iteration ", *checkpoint, " in ", save)
+              << (checkpoint ? str_cat("newest checkpoint: ", *checkpoint)
                              : str_cat("from the beginning: ", save, " holds no checkpoint"))
               << "\n";
     if (!wait_without_ranks(*wait)) return kExitSignal;
+    ranks.command = restarted(first, policy.in_a_row());
   }
 }
 

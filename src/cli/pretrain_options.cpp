@@ -297,7 +297,10 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   note_idle(set, result.options, result.report);
   note_idle_ranks(set, result.options.parallel, result.report);
   result.note = note_on_average(set, result.options);
-  if (ranks_from == RanksFrom::launcher) resume_from_save_folder(result.options.train);
+  if (ranks_from == RanksFrom::launcher) {
+    const std::string resumed = resume_from_save_folder(result.options.train);
+    if (!resumed.empty()) result.note += (result.note.empty() ? "" : "\n") + resumed;
+  }
   const int64_t ranks = world.value_or(
       result.options.parallel.local_ranks.value_or(fewest_ranks(result.options.parallel)));
   result.world = ranks;

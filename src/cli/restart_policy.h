@@ -17,7 +17,8 @@ class RestartPolicy {
       : most_(most), checkpoint_(checkpoint) {}
 
   // After ranks that failed: how long to wait before they are started again. Nothing: they are not.
-  // The wait doubles from one second to a minute while the run gets no further.
+  // The wait doubles from one second to a minute while the run gets no further. `checkpoint`: the
+  // newest now.
   std::optional<std::chrono::milliseconds> next(const LocalRanksResult& result,
                                                 std::optional<int64_t> checkpoint);
 

@@ -4,6 +4,7 @@
 
 #include "phalanx/base/error.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/checkpoint/native_checkpoint.h"
 
 namespace phx {
 
@@ -23,14 +24,27 @@ std::string why_it_begins_elsewhere(const TrainConfig& train) {
 
 }  // namespace
 
-bool resume_from_save_folder(TrainConfig& train) {
-  if (!train.auto_resume || train.save.empty() || checkpoints_in(train.save).empty()) return false;
+std::string resume_from_save_folder(TrainConfig& train) {
+  if (!train.auto_resume || train.save.empty() || train.skip_train) return "";
+  const std::vector<int64_t> there = checkpoints_in(train.save);  // the newest first
+  // A tracker without checkpoints: loading says what is wrong. It never means to begin anew.
+  if (there.empty() && !latest_checkpoint(train.save)) return "";
   train.load = train.save;
-  train.load_newest_valid = true;
-  train.load_optim = train.load_rng = true;
+  train.load_optim = true;
   train.finetune = false;
   train.ckpt_step.reset();
-  return true;
+  std::string line = str_cat("--auto-resume: the run goes on from ", train.save);
+  if (train.load_newest_valid) return line;
+  for (const int64_t iteration : there) {
+    try {
+      const NativeCheckpoint whole(find_checkpoint(train.save, iteration));  // looks at all files
+      if (iteration != there.front()) train.ckpt_step = iteration;
+      return str_cat(line, ", iteration ", iteration);
+    } catch (const Error& error) {
+      line += str_cat(" (passed over: ", error.what(), ")");
+    }
+  }
+  return line;
 }
 
 void check_save_folder(const TrainConfig& train) {

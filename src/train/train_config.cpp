@@ -1,6 +1,7 @@
 #include "phalanx/train/train_config.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/option_rules.h"
@@ -105,6 +106,27 @@ void check_folders(const OptionSet& options, Problems& problems) {
           "give a folder, or leave the flag out; a variable of your script may be empty");
 }
 
+// Going back in a folder and going on from its newest checkpoint exclude each other.
+void check_auto_resume(const OptionSet& options, Problems& problems) {
+  if (!options.active("auto-resume")) return;
+  std::error_code missing;
+  const std::string save = options.text("save"), load = options.text("load");
+  const bool same =
+      !load.empty() && (save == load || std::filesystem::equivalent(save, load, missing));
+  for (const char* name : {"ckpt-step", "no-load-optim"}) {
+    const bool given = std::string(name) == "ckpt-step" ? options.active("ckpt-step")
+                                                        : !options.active("load-optim");
+    if (same && given)
+      add(problems, name,
+          str_cat("--", name, " and --auto-resume contradict each other: ", save,
+                  " is both --load and --save"),
+          "give another --save");
+  }
+  if (!options.active("save-optim"))
+    add(problems, "no-save-optim", "--auto-resume needs the optimizer's state in checkpoints",
+        "leave --no-save-optim out");
+}
+
 void check_batch_schedule(const OptionSet& options, Problems& problems) {
   if (!options.active("step-batch-size-schedule")) return;
   const auto text = options.text("step-batch-size-schedule");
@@ -147,11 +169,20 @@ std::vector<Rule> train_rules() {
       requires_option("save-into-used-folder", "save", "it names the folder"),
       requires_option("auto-resume", "save", "it looks for checkpoints there"),
       excludes("auto-resume", "save-into-used-folder", "one goes on, the other begins anew"),
+      {"--auto-resume goes back in no folder, and needs the optimizer's state", check_auto_resume},
       {"--save, --load and --pretrained-checkpoint name a folder where they are given",
        check_folders},
       requires_option("ckpt-step", "load", "it says where to look"),
       requires_option("exit-on-missing-checkpoint", "load", "it says where to look"),
-      requires_option("load-newest-valid", "load", "it says where to look"),
+      {"--load-newest-valid requires --load or --auto-resume",
+       [](const OptionSet& options, Problems& problems) {
+         if (!options.active("load-newest-valid") || options.active("load") ||
+             options.active("auto-resume"))
+           return;
+         add(problems, "load-newest-valid",
+             "--load-newest-valid needs --load: it says where to look",
+             "add --load, or --auto-resume");
+       }},
       excludes("load-newest-valid", "ckpt-step", "one of them says which"),
       requires_option("use-checkpoint-args", "load", "it says where to look"),
       {"--device cuda computes in bf16, fp16 or fp32",

@@ -136,8 +136,8 @@ void TrainConfig::each(Field&& field) {
   field("load-newest-valid", load_newest_valid, "verify checkpoints, and load the newest valid one",
         Own{});
   field("auto-resume", auto_resume,
-        "go on from the newest valid checkpoint in --save; --load and --finetune count only while "
-        "there is none",
+        "go on from the newest checkpoint in --save; --load, --finetune, --ckpt-step and "
+        "--no-load-optim count only while there is none",
         Own{});
   field("use-checkpoint-args", use_checkpoint_args,
         "take model options that are not given from the checkpoint");

@@ -35,6 +35,13 @@ TEST(RestartPolicy, WhatARunFoundIsNoProgress) {
   EXPECT_FALSE(policy.next(killed(), 10));
 }
 
+TEST(RestartPolicy, ACheckpointThatComesBackIsNoProgress) {
+  RestartPolicy policy(1, std::nullopt);
+  EXPECT_TRUE(policy.next(killed(), 20));
+  EXPECT_FALSE(policy.next(killed(), 10));  // that of 20 was damaged
+  EXPECT_FALSE(policy.next(killed(), 20));
+}
+
 TEST(RestartPolicy, WaitsAMinuteAtMost) {
   RestartPolicy policy(100, std::nullopt);
   std::chrono::milliseconds last = 0ms;

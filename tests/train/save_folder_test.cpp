@@ -67,19 +67,33 @@ TEST(SaveFolder, AutoResumeGoesOnFromItWhateverElseWasToBeLoaded) {
   const TempFolder folder;
   TrainConfig train = into(folder.path(), "elsewhere");
   train.auto_resume = train.finetune = true;
-  train.load_optim = false;
+  train.load_optim = train.load_rng = false;
   train.ckpt_step = 7;
-  EXPECT_FALSE(resume_from_save_folder(train));  // no checkpoint yet: the first start
+  EXPECT_EQ(resume_from_save_folder(train), "");  // no checkpoint yet: the first start
   EXPECT_EQ(train.load, "elsewhere");
   EXPECT_TRUE(train.finetune);
   std::filesystem::create_directories(folder / "iter_0000005");
-  EXPECT_TRUE(resume_from_save_folder(train));
+  write_file(folder / "iter_0000005/manifest.json", "{");
+  EXPECT_THAT(resume_from_save_folder(train),
+              AllOf(HasSubstr("--auto-resume: the run goes on from " + folder.path().string()),
+                    HasSubstr("passed over: ")));
   EXPECT_EQ(train.load, folder.path().string());
   EXPECT_FALSE(train.finetune);
-  EXPECT_TRUE(train.load_optim && train.load_newest_valid && !train.ckpt_step);
+  EXPECT_TRUE(train.load_optim && !train.load_rng && !train.ckpt_step);
   check_save_folder(train);
   train = into(folder.path(), "elsewhere");
-  EXPECT_FALSE(resume_from_save_folder(train));  // nobody asked
+  EXPECT_EQ(resume_from_save_folder(train), "");  // nobody asked
+  train.auto_resume = train.skip_train = true;
+  EXPECT_EQ(resume_from_save_folder(train), "");  // nothing is saved
+}
+
+TEST(SaveFolder, AutoResumeDoesNotBeginAnewWhereATrackerNamesACheckpoint) {
+  const TempFolder folder;
+  write_file(folder / "latest_checkpointed_iteration.txt", "7");
+  TrainConfig train = into(folder.path());
+  train.auto_resume = true;
+  EXPECT_NE(resume_from_save_folder(train), "");
+  EXPECT_EQ(train.load, folder.path().string());  // which says that it is lost
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kModel = "model.", kWrapper = "module.", kOptimizer = "optimizer.",
                            kState = "optimizer.state.", kGroups = "optimizer.param_to_group_meta.",
-                           kStep = ".step";
+                           kStep = ".step", kScheduler = "opt_param_scheduler.";
 constexpr std::string_view kGate = "_w", kUp = "_v";
 constexpr std::string_view kMaster = "optimizer.master.";
 constexpr std::string_view kMoments[] = {".exp_avg", ".exp_avg_sq"};
@@ -130,11 +130,10 @@ void FsdpCheckpoint::read_common() {
       if (key.ends_with(kStep)) steps.insert(value_of(key, place));
       continue;
     }
-    const size_t dot = key.find('.');
-    if (dot == key.npos && key.find('/') == key.npos)
+    if (key == "args" || key == "iteration" || key == "checkpoint_version")
       common[key] = value_of(key, place);
-    else if (key.starts_with("opt_param_scheduler."))
-      common["opt_param_scheduler"][key.substr(dot + 1)] = value_of(key, place);
+    else if (key.starts_with(kScheduler))
+      common["opt_param_scheduler"][key.substr(kScheduler.size())] = value_of(key, place);
   }
   // Every parameter has Adam's step beside it. Where they differ there is no such number.
   if (steps.size() == 1)
@@ -188,7 +187,9 @@ void FsdpCheckpoint::add_tensors(const TorchReadOptions& options) {
 
 void FsdpCheckpoint::add_masters(bool optimizer) {
   const nlohmann::json args = parse_json(common_).value("args", nlohmann::json::object());
-  const auto has = [&](const char* flag) { return args.is_object() && args.value(flag, false); };
+  const auto has = [&](const char* flag) {
+    return args.is_object() && args.value(flag, nlohmann::json()) == true;
+  };
   const DType dtype = has("bf16") ? DType::bf16 : has("fp16") ? DType::f16 : DType::f32;
   // Weights without it would go on with a loss scale that begins anew.
   if (optimizer && optimizer_saved_ && dtype == DType::f16) {

@@ -100,8 +100,8 @@ class Writer {
     return source_.tensors().at(name).shape.at(0) == 2 * fc2->second.shape[1];
   }
 
-  // Beside every parameter stand the values of its group: matrices decay, and embeddings and the
-  // output layer may have a learning rate of their own.
+  // Beside every parameter stand the values of its group: matrices decay, and the word embedding
+  // and the output layer may have a learning rate of their own.
   void add_group(const std::string& name, const TensorInfo& info, const Json& common) {
     const Json& groups = common.at("optimizer").at("param_groups");
     const Json args = parse_json(options_.args);
@@ -109,8 +109,7 @@ class Writer {
         name.find("q_layernorm.") != name.npos || name.find("k_layernorm.") != name.npos;
     const bool decays =
         info.shape.size() > 1 || (norm_of_heads && args.value("apply_wd_to_qk_layernorm", false));
-    const bool at_an_end = has_vocabulary_rows(name) || name.starts_with("embedding.");
-    const size_t first = at_an_end && groups.size() > 2 ? 2 : 0;  // decoupled_lr
+    const size_t first = has_vocabulary_rows(name) && groups.size() > 2 ? 2 : 0;  // decoupled_lr
     const size_t group = first + (decays ? 0 : 1);
     auto [places, is_new] = groups_.try_emplace(group);
     if (is_new)

@@ -69,6 +69,25 @@ TEST(FsdpDtensorWriter, MatricesAreInTheGroupThatDecaysAndVectorsInTheOther) {
   EXPECT_EQ(decay("decoder.layers.0.pre_mlp_layernorm.weight"), 0.0);
 }
 
+TEST(FsdpDtensorWriter, WordEmbeddingAndOutputLayerMayHaveALearningRateOfTheirOwn) {
+  const TempFolder folder;
+  auto options = options_of(false);
+  options.common =
+      R"({"optimizer": {"param_groups": [{"lr": 1}, {"lr": 2}, {"lr": 3}, {"lr": 4}]}})";
+  write_fsdp_dtensor(FsdpCheckpoint(fixture("gpt2_fsdp2")), folder / "x", options);
+  const auto metadata = TorchDistMetadata::read(folder / "x/.metadata");
+  TorchDistFiles files(folder / "x");
+  const auto rate = [&](const std::string& parameter) {
+    const std::string key = "optimizer.param_to_group_meta.module.module." + parameter + ".lr";
+    files.open(key, metadata.objects.at(key));
+    const TorchArchive archive = files.archive_at(key, metadata.objects.at(key));
+    return archive.number(archive.root());
+  };
+  EXPECT_EQ(rate("embedding.word_embeddings.weight"), 3);
+  EXPECT_EQ(rate("embedding.position_embeddings.weight"), 1);
+  EXPECT_EQ(rate("decoder.final_layernorm.weight"), 2);
+}
+
 TEST(FsdpDtensorWriter, RowsThatPadTheVocabularyAreZeros) {
   const TempFolder folder;
   auto options = options_of(false);
