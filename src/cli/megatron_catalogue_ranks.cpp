@@ -94,7 +94,7 @@ std::span<const CatalogueGroup> rank_catalogue() {
       {.kind = kRefused,
        .reason = "Megatron's watchdogs, restarts and fault injection are not in this build; waits "
                  "between ranks have a time-out and name who did not come",
-       .hint = "use --distributed-timeout-minutes, and --save with --load: a run resumes exactly",
+       .hint = "use phalanx launch --max-restarts, and --distributed-timeout-minutes",
        .switches = "flight-recorder-include-stack-trace no-flight-recorder-dump-on-timeout "
                    "disable-flight-recorder-dump-on-timeout "
                    "no-flight-recorder-extra-dump-on-exec "
