@@ -12,9 +12,11 @@ For each case Megatron trains 15 iterations on CPUs (scripts/megatron_on_cpu.py)
             on two
   export    `phalanx convert export --optimizer` writes what was imported; Megatron loads it with its default strictness
             and its optimizer and goes on to 15: its ten losses beside those of its own run
-Megatron-FSDP's folders (cases with fsdp) take the same way, but for the logits: its model cannot be made without its ranks.
-Largest differences are printed, a line a case; the exit code is 1 where an fp32 case differs by more than 1e-6. Numbers
-of 16 bits are rounded after every product, and by other orders of sums differently: their differences are only shown.
+Without names of cases all run, except Megatron-FSDP's (names with fsdp): Phalanx neither reads nor writes the format
+fsdp_dtensor yet. They will take the same way, but for the logits: Megatron's model cannot be made there without its ranks.
+Largest differences are printed, a line a case. The exit code is 1 where an fp32 case differs by more than 1e-6 or a case
+fails; the others run all the same. Numbers of 16 bits are rounded after every product, and by other orders of sums
+differently: their differences are only shown.
 Not part of CI. Needs what megatron_on_cpu.py needs. Megatron's runs are kept in the work folder and not repeated.
 
   python scripts/check_megatron.py --megatron DIR --work FOLDER --fixtures tests/data/megatron
@@ -32,6 +34,8 @@ import shutil
 import struct
 import subprocess
 import sys
+
+from megatron_on_cpu import check_all, versions
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLERANCE = 1e-6
@@ -100,6 +104,7 @@ CASES.update({
     "llama_bf16_fsdp2": (2, LLAMA + " --bf16", FSDP),  # in fp32 Megatron cannot save the halves of SwiGLU
     "llama_bf16_fsdp4": (4, LLAMA + " --bf16", FSDP),
 })
+DEFAULT = [name for name in CASES if "fsdp" not in name]
 
 SMALL = ("--seq-length 8 --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 2 --vocab-size 24 "
          "--make-vocab-size-divisible-by 8 --train-iters 6 --lr 1e-2 --min-lr 1e-3 --lr-decay-style cosine "
@@ -155,7 +160,7 @@ def run(command, log, folder=None, **variables):
     with open(log) as file:
         text = file.read()
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\nfailed; {log} ends with\n{text[-800:]}")
+        raise RuntimeError(f"{shlex.join(command)}\nfailed; {log} ends with\n{text[-800:].strip()}")
     return text
 
 
@@ -165,7 +170,8 @@ def lines_of(path):
 
 
 def largest(a, b):
-    assert len(a) == len(b) and a, (len(a), len(b))
+    if len(a) != len(b) or not a:
+        raise RuntimeError(f"one side has {len(a)} losses, the other {len(b)}")
     return max(abs(x - y) for x, y in zip(a, b))
 
 
@@ -307,12 +313,16 @@ def main():
     parser.add_argument("--work", required=True, help="folder for data, checkpoints and logs")
     parser.add_argument("--phalanx", default=os.path.join(HERE, "..", "build", "release", "phalanx"))
     parser.add_argument("--fixtures", help="folder to write the fixtures of the tests to")
-    parser.add_argument("cases", nargs="*", help="all: " + " ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="case", help="all but those with fsdp: " + " ".join(CASES))
     options = parser.parse_args()
     options.work, options.phalanx = os.path.abspath(options.work), os.path.abspath(options.phalanx)
     if not options.megatron:
         parser.error("--megatron or the variable MEGATRON_LM says where Megatron-LM lies")
     options.megatron = os.path.abspath(options.megatron)
+    unknown = [name for name in options.cases if name not in (FIXTURES if options.fixtures else CASES)]
+    if unknown:
+        parser.error("no such case: " + " ".join(unknown))
+    print(versions(options.megatron), flush=True)
     os.makedirs(options.work, exist_ok=True)
     if options.fixtures:
         os.makedirs(options.fixtures, exist_ok=True)
@@ -323,8 +333,7 @@ def main():
             Fixture(name, FIXTURES[name], options, data).make(options.fixtures)
         return
     data = make_data(os.path.join(options.work, "tokens"), 400, 96)
-    good = [Case(name, CASES[name], options, data).check() for name in options.cases or CASES]
-    sys.exit(0 if all(good) else 1)
+    sys.exit(0 if check_all([Case(name, CASES[name], options, data) for name in options.cases or DEFAULT]) else 1)
 
 
 if __name__ == "__main__":

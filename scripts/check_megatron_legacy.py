@@ -8,8 +8,9 @@ For each case Megatron trains 15 iterations on CPUs (scripts/megatron_on_cpu.py)
   losses    Phalanx goes on from iteration 5 to 15 on the same data; its ten losses beside Megatron's (which prints seven
             digits). The loss scales of fp16 runs must be the same, also where they skip iterations.
   weights   the weights of both after iteration 15, the biases of qkv apart
-One line is printed a case; the exit code is 1 where an fp32 case differs by more than 1e-6. Not part of CI. Needs what
-megatron_on_cpu.py needs. Megatron's runs are kept in the work folder and not repeated.
+One line is printed a case. The exit code is 1 where an fp32 case differs by more than 1e-6 or a case fails; the others run
+all the same. Not part of CI. Needs what megatron_on_cpu.py needs. Megatron's runs are kept in the work folder and not
+repeated.
 
   python scripts/check_megatron_legacy.py --megatron DIR --work FOLDER --fixtures tests/data/megatron_legacy
 
@@ -25,6 +26,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+
+from megatron_on_cpu import check_all, versions
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LLAMA = ("--num-layers 4 --hidden-size 32 --num-attention-heads 4 --group-query-attention --num-query-groups 2 --swiglu "
@@ -112,7 +115,7 @@ def run(command, log, **variables):
     with open(log, "w") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=dict(os.environ, **variables))
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}\nfailed; see {log}")
+        raise RuntimeError(f"{' '.join(command)}\nfailed; see {log}")
     with open(log) as file:
         return file.read()
 
@@ -196,11 +199,11 @@ class Case:
             text = file.read()
         compared = re.search(r"^tensors: \d+ of (\d+) are equal", text, re.MULTILINE)
         if done.returncode not in (0, 1) or compared is None or int(compared.group(1)) == 0:
-            raise SystemExit(f"{self.name}: convert check did not compare the weights (exit code {done.returncode}); see {path}")
+            raise RuntimeError(f"{self.name}: convert check did not compare the weights (exit code {done.returncode}); see {path}")
         # A tensor that one side lacks, or has in another shape, has no difference of numbers.
         strange = re.findall(r"^\S+ differs: (?!\d+ of \d+ elements).*$", text, re.MULTILINE)
         if strange:
-            raise SystemExit(f"{self.name}: {strange[0]}")
+            raise RuntimeError(f"{self.name}: {strange[0]}")
         found = re.findall(r"^(\S+) differs: .*by up to (\S+)$", text, re.MULTILINE)
         # The largest come first. Attention does not depend on the bias of k: its gradient is rounding, which Adam blows up.
         of = lambda is_bias: max([float(x) for name, x in found if name.endswith("linear_qkv.bias") == is_bias], default=0)
@@ -212,7 +215,7 @@ class Case:
         theirs = self.losses()
         compared = [i for i in range(6, 16) if i in theirs]
         if not compared:
-            raise SystemExit(f"{self.name}: {self.log} has no losses of iterations 6 to 15")
+            raise RuntimeError(f"{self.name}: {self.log} has no losses of iterations 6 to 15")
         loss = max(abs(ours[i] - theirs[i]) / abs(theirs[i]) for i in compared)
         scales, their_scales = self.loss_scales(os.path.join(self.folder, "phalanx.log")), self.loss_scales(self.log)
         # A run without one may print none.
@@ -259,9 +262,13 @@ def main():
     parser.add_argument("--work", required=True, help="folder for data, checkpoints and logs")
     parser.add_argument("--phalanx", default=os.path.join(HERE, "..", "build", "release", "phalanx"))
     parser.add_argument("--fixtures", help="folder to write the fixtures of the tests to")
-    parser.add_argument("cases", nargs="*", help="all: " + " ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="case", help="all: " + " ".join(CASES))
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
+    unknown = [name for name in options.cases if name not in (FIXTURES if options.fixtures else CASES)]
+    if unknown:
+        parser.error("no such case: " + " ".join(unknown))
+    print(versions(options.megatron), flush=True)
     if options.fixtures:
         os.makedirs(options.fixtures, exist_ok=True)
         data = make_data(os.path.join(options.fixtures, "tokens"), options.megatron, 20, 21)
@@ -269,8 +276,7 @@ def main():
             Fixture(name, options, data).make(options.fixtures)
         return
     data = make_data(os.path.join(options.work, "tokens"), options.megatron, 400, 96)
-    good = [Case(name, options, data).check() for name in options.cases or CASES]
-    sys.exit(0 if all(good) else 1)
+    sys.exit(0 if check_all([Case(name, options, data) for name in options.cases or CASES]) else 1)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ same_losses() { # of a run that has some
     [ -s "$work/losses-alone" ] && cmp -s "$work/losses-alone" "$work/losses-here"
 }
 says() { grep -qE -- "$2" "$work/log$1"; } # MACHINE PATTERN
+not() { ! "$@"; }
 no_longer_than() { [ $((SECONDS - begin)) -le "$1" ]; }
 
 alone() { # RANKS FLAGS ..: on one machine, what the others are compared with
@@ -144,6 +145,50 @@ case_short() {
   check "torchrun's variables: ends well" by_hand 2 2 "${layout[@]}"
   check "torchrun's variables: losses and norms are those of one machine to the byte" same_losses metrics
   die killed
+  another_rate
+}
+
+# Two machines with a rank each, of which node1 gets the flags after --, too: both end with exit code 1 and say so.
+not_alike() { # TEXT PATTERN FLAGS .. -- MORE FLAGS ..
+  local text=$1 pattern=$2 flags=() i jobs=() codes=()
+  shift 2
+  while [ "$1" != -- ]; do flags+=("$1"); shift; done
+  shift
+  launch_on 0 2 1 "${flags[@]}" &
+  jobs[0]=$!
+  launch_on 1 2 1 "${flags[@]}" "$@" &
+  jobs[1]=$!
+  for i in 0 1; do
+    codes[i]=0
+    wait "${jobs[i]}" || codes[i]=$?
+    check "$text: node$i's exit code ${codes[i]} is 1" [ "${codes[i]}" = 1 ]
+    check "$text: node$i says that the ranks were not started alike" says "$i" "error: the ranks of this run were not started alike:"
+    check "$text: node$i names what differs, and the ranks" says "$i" "$pattern"
+    check "$text: node$i has not trained" not says "$i" "iteration +[0-9]+/"
+  done
+  say "    $(grep -m1 -E -- "$pattern" "$work/log0" | cut -c 1-200)"
+}
+
+another_rate() { not_alike "another learning rate" "--lr: 0.001 on rank 0; 0.002 on rank 1" -- --lr 2e-3; }
+
+case_unlike() {
+  say "two machines whose ranks were not started alike"
+  another_rate
+  # Tokens below 61, in files of one size.
+  local model=("${model[@]}") i
+  for i in "${!model[@]}"; do [ "${model[i]}" != --mock-data ] || unset "model[i]"; done
+  mkdir "$work/data" "$work/copy" "$work/other"
+  for i in {1..2000}; do printf '\x07\x00'; done >"$work/data/a.u16"
+  cp "$work/data/a.u16" "$work/copy"
+  { head -c 2000 "$work/data/a.u16"; printf '\x08\x00'; tail -c 1998 "$work/data/a.u16"; } >"$work/other/a.u16"
+  not_alike "other data" "data file 1: a.u16, 4000 bytes, xxh3:[0-9a-f]+ on rank 0; a.u16, 4000 bytes, xxh3:[0-9a-f]+ on rank 1" \
+    --token-file "$work/data/a.u16" -- --token-file "$work/other/a.u16"
+  not_alike "no data" "data file 1: a.u16, 4000 bytes, xxh3:[0-9a-f]+ on rank 0; b.u16, missing on rank 1" \
+    --token-file "$work/data/a.u16" -- --token-file "$work/data/b.u16"
+  launch_on 0 2 1 --token-file "$work/data/a.u16" &
+  local first=$!
+  check "the same data under another path is alike: node1 ends well" launch_on 1 2 1 --token-file "$work/copy/a.u16"
+  check "the same data under another path is alike: node0 ends well" wait "$first"
 }
 
 case_four() {
@@ -288,7 +333,13 @@ case_keys() {
   wait "$first" || true
 }
 
-kill_machine() { ip netns pids "node$1" | xargs -r kill -9; }
+# Whatever listens in a machine while its ranks train.
+listening() { ip netns exec "node$1" ss -ltnH; }
+listens() { [ -n "$(listening "$1")" ]; }
+listens_nowhere() { [ -z "$(listening "$1")" ]; }
+is_running() { kill -0 "$1" 2>/dev/null; }
+# A process may end between the two commands, as ranks do when their launcher is gone.
+kill_machine() { ip netns pids "node$1" | xargs -r kill -9 2>/dev/null || true; }
 wait_for_iterations() { # until node0 has reported one
   for _ in $(seq 300); do
     ! grep -qs 'iteration' "$work/log0" || return 0
@@ -305,6 +356,7 @@ die() { # killed | unplugged (at the switch) | off (its interface is set down)
     jobs[i]=$!
   done
   check "$how: the run has begun" wait_for_iterations
+  for i in 0 1; do check "$how: nothing listens in node$i while it trains" listens_nowhere "$i"; done
   begin=$SECONDS
   case $how in
     killed) kill_machine 1 ;;
@@ -349,12 +401,6 @@ case_survivors() {
     check "node$i names the rank of node1" says "$i" "error: rank 1 on node1 \(10.77.0.2\) died: "
   done
 }
-
-# Whatever listens in a machine while its ranks train.
-listening() { ip netns exec "node$1" ss -ltnH; }
-listens() { [ -n "$(listening "$1")" ]; }
-listens_nowhere() { [ -z "$(listening "$1")" ]; }
-is_running() { kill -0 "$1" 2>/dev/null; }
 
 case_strangers() {
   say "a stranger on the network, from before the start to the end"
@@ -416,7 +462,7 @@ case_routes() {
 }
 
 cases=("$@")
-[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself slurm waits keys deaths survivors strangers routes)
+[ ${#cases[@]} -gt 0 ] || cases=(two four addresses torchrun torchrun_itself slurm waits keys unlike deaths survivors strangers routes)
 for name in "${cases[@]}"; do "case_$name"; done
 if [ "$failures" -gt 0 ]; then
   say "$failures checks failed"

@@ -8,7 +8,7 @@ mapped to the CPU and NCCL groups become gloo groups; everything else is Megatro
 training loop, checkpoints. Flags that a CPU needs are added unless they are given (see CPU_FLAGS). --losses keeps the
 losses with all their digits, as lines of JSON.
 
-Needs: torch, numpy, einops, pybind11, psutil and a C++ compiler (Megatron compiles its index builder). Not part of CI.
+Needs: torch, numpy, einops, packaging, pybind11, psutil and a C++ compiler (Megatron compiles its index builder). Not part of CI.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -360,6 +361,35 @@ def run_one_rank(options, flags):
         keep_losses(options.losses)  # the last rank has the last pipeline stage
     sys.argv = [program] + flags
     runpy.run_path(program, run_name="__main__")
+
+
+def versions(megatron):
+    """Which Megatron-LM lies in the folder and which torch runs it: a line to stand above what was measured with them."""
+    from importlib.metadata import version
+
+    with open(os.path.join(megatron, "megatron", "core", "package_info.py")) as file:
+        numbers = re.findall(r"^(?:MAJOR|MINOR|PATCH) = (\d+)", file.read(), re.MULTILINE)
+    # A folder within another repository has a prefix there.
+    found = subprocess.run(["git", "-C", megatron, "rev-parse", "--show-prefix", "HEAD"], capture_output=True, text=True)
+    prefix, _, commit = found.stdout.partition("\n")
+    known = found.returncode == 0 and prefix == ""
+    where = f"commit {commit.strip()}" if known else "commit unknown: the folder is no git checkout"
+    return f"Megatron-LM {'.'.join(numbers)} ({where}), torch {version('torch')}"
+
+
+def check_all(cases):
+    """Whether all cases, objects with a name and a check(), are good. One that fails does not end the others."""
+    bad = []
+    for case in cases:
+        try:
+            good = case.check()
+        except Exception as error:
+            good = False
+            print(f"{case.name:22} FAILED: {type(error).__name__}: {error}", flush=True)
+        if not good:
+            bad.append(case.name)
+    print(f"{len(cases) - len(bad)} of {len(cases)} cases are good" + (", not " + ", ".join(bad) if bad else ""), flush=True)
+    return not bad
 
 
 def start_ranks(options):

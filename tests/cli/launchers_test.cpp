@@ -77,35 +77,111 @@ TEST(Launchers, RanksThatDoNotFitIntoTheMachineAreRefusedWithAllOtherProblems) {
       << said.str();
 }
 
-TEST(Launchers, CtrlCAtTheLauncherSavesOnceAndIsAnsweredOnce) {
-  const TempFolder folder;
-  const Path log = folder / "log", saved = folder / "saved";
-  // The launcher itself, not a shell: it is who gets the signal.
-  const std::string command =
-      str_cat("exec ", PHX_BINARY, " launch --nproc 2 pretrain", kFlags,
-              " --train-iters 1000000 --log-interval 1 --save-interval 1000000 --save ",
-              saved.string(), " > ", log.string(), " 2>&1");
-  const pid_t launcher = ::fork();
-  if (launcher == 0) {
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    ::_exit(127);
+// `phalanx launch` of two ranks with long iterations, which only a signal ends. As a shell's job it
+// has a process group of its own.
+class LaunchedRun {
+ public:
+  LaunchedRun() {
+    // The launcher itself, not a shell: it is who gets the signal.
+    const std::string command =
+        str_cat("exec ", PHX_BINARY, " launch --nproc 2 pretrain", kFlags,
+                " --train-iters 1000 --global-batch-size 1500 --log-interval 1",
+                " --save-interval 1000 --save ", saved().string(), " > ",
+                (folder_ / "log").string(), " 2>&1");
+    launcher_ = ::fork();
+    if (launcher_ == 0) {
+      ::setpgid(0, 0);
+      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::setpgid(launcher_, launcher_);
   }
-  const auto said = [&] { return std::filesystem::exists(log) ? read_file(log) : ""; };
-  for (int i = 0; i < 600 && said().find("iteration") == std::string::npos; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  ASSERT_EQ(::kill(launcher, SIGINT), 0);
-  int status = 0;
-  ASSERT_EQ(::waitpid(launcher, &status, 0), launcher);
-  ASSERT_TRUE(WIFEXITED(status)) << said();
-  EXPECT_EQ(WEXITSTATUS(status), 3) << said();
-  const std::string text = said(), words =
-                                       "caught SIGINT: stopping after this iteration, then "
-                                       "saving to " +
-                                       saved.string();
-  EXPECT_NE(text.find(words), std::string::npos) << text;
-  EXPECT_EQ(text.find("caught SIGINT: "), text.rfind("caught SIGINT: ")) << text;
-  EXPECT_TRUE(latest_checkpoint(saved)) << text;
+  ~LaunchedRun() {
+    if (launcher_ <= 0) return;
+    ::kill(launcher_, SIGKILL);
+    ::waitpid(launcher_, nullptr, 0);
+  }
+  LaunchedRun(const LaunchedRun&) = delete;
+  LaunchedRun& operator=(const LaunchedRun&) = delete;
+
+  Path saved() const { return folder_ / "saved"; }
+  std::string said() const {
+    const Path log = folder_ / "log";
+    return std::filesystem::exists(log) ? read_file(log) : "";
+  }
+  int times(const std::string& words) const {
+    const std::string text = said();
+    int count = 0;
+    for (size_t at = 0; (at = text.find(words, at)) != text.npos; at += words.size()) ++count;
+    return count;
+  }
+  bool has_said(const std::string& words) const {  // within a minute
+    for (int i = 0; i < 6000 && times(words) == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return times(words) > 0;
+  }
+  void signal(int signal, bool group) const {
+    ASSERT_EQ(::kill(group ? -launcher_ : launcher_, signal), 0);
+  }
+  int exit_code() {
+    int status = 0;
+    EXPECT_EQ(::waitpid(launcher_, &status, 0), launcher_);
+    launcher_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  TempFolder folder_;
+  pid_t launcher_ = 0;
+};
+
+// By `kill` the launcher alone gets the signal. A terminal sends it to the launcher's whole process
+// group, in which the ranks are not: they get it once, too.
+class CtrlC : public ::testing::TestWithParam<bool> {
+ protected:
+  void send() { run_.signal(SIGINT, GetParam()); }
+  LaunchedRun run_;
+};
+
+TEST_P(CtrlC, SavesOnceAndIsAnsweredOnce) {
+  ASSERT_TRUE(run_.has_said("iteration        1/")) << run_.said();
+  send();
+  EXPECT_EQ(run_.exit_code(), 3) << run_.said();
+  EXPECT_EQ(run_.times("caught SIGINT: stopping after this iteration, then saving to " +
+                       run_.saved().string()),
+            1)
+      << run_.said();
+  EXPECT_EQ(run_.times("] caught SIGINT"), 1) << run_.said();
+  EXPECT_TRUE(latest_checkpoint(run_.saved())) << run_.said();
 }
+
+TEST_P(CtrlC, ASecondOneIsAnsweredOnceAndTheRunStillSaves) {
+  ASSERT_TRUE(run_.has_said("iteration        1/")) << run_.said();
+  send();
+  ASSERT_TRUE(run_.has_said("caught SIGINT: ")) << run_.said();
+  send();
+  EXPECT_EQ(run_.exit_code(), 3) << run_.said();
+  EXPECT_EQ(run_.times("caught SIGINT again: still stopping after this iteration"), 1)
+      << run_.said();
+  EXPECT_EQ(run_.times("] caught SIGINT"), 2) << run_.said();
+  EXPECT_TRUE(latest_checkpoint(run_.saved())) << run_.said();
+}
+
+TEST_P(CtrlC, AThirdOneEndsTheRanksAtOnceAndNothingIsSaved) {
+  ASSERT_TRUE(run_.has_said("iteration        1/")) << run_.said();
+  send();
+  ASSERT_TRUE(run_.has_said("caught SIGINT: ")) << run_.said();
+  send();
+  ASSERT_TRUE(run_.has_said("caught SIGINT again: ")) << run_.said();
+  send();
+  EXPECT_EQ(run_.exit_code(), 128 + SIGINT) << run_.said();
+  EXPECT_EQ(run_.times("was killed by signal 2 "), 1) << run_.said();
+  EXPECT_FALSE(latest_checkpoint(run_.saved())) << run_.said();
+}
+
+INSTANTIATE_TEST_SUITE_P(Launchers, CtrlC, ::testing::Bool(), [](const auto& info) {
+  return info.param ? "ToTheProcessGroup" : "ToTheLauncher";
+});
 
 TEST(Launchers, OneCopyOfTheModelIsTheDefaultWithoutALauncher) {
   const TempFolder folder;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "cli/captured.h"
+#include "cli/logits_difference.h"
 #include "phalanx/base/error.h"
 #include "phalanx/base/file.h"
 #include "phalanx/base/json.h"
@@ -18,6 +19,7 @@
 namespace phx {
 namespace {
 
+using ::phx::testing::logits_difference;
 using ::phx::testing::run;
 using ::testing::HasSubstr;
 
@@ -70,18 +72,6 @@ class MegatronLegacyRun : public ::testing::TestWithParam<Legacy> {
                          more));
   }
 };
-
-// The largest difference of the logits of `model` (--megatron DIR or --native DIR) to a file's.
-double logits_difference(const std::vector<std::string>& model, const Path& file) {
-  std::vector<std::string> args = {"convert",     "check", "--logits",       file,
-                                   "--tolerance", "1e9",   "--kl-tolerance", "1e9"};
-  args.insert(args.end(), model.begin(), model.end());
-  const auto outcome = run(args);
-  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
-  const std::string what = "largest difference ";
-  const size_t at = outcome.out.find(what);
-  return at == std::string::npos ? INFINITY : std::stod(outcome.out.substr(at + what.size()));
-}
 
 TEST_P(MegatronLegacyRun, LogitsAreMegatrons) {
   EXPECT_LE(logits_difference({"--megatron", folder()}, folder() / "logits_3.safetensors"), 1e-6);

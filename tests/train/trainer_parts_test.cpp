@@ -20,6 +20,7 @@ struct Cut {
   int64_t tp, pp;
   bool sharded;
   bool overlap = false;
+  bool fsdp = false;
 };
 std::ostream& operator<<(std::ostream& out, const Cut& cut) { return out << cut.name; }
 
@@ -29,6 +30,7 @@ RunConfig cut_run(const Path& folder, const Cut& cut) {
   config.parallel.tensor_model_parallel_size = cut.tp;
   config.parallel.pipeline_model_parallel_size = cut.pp;
   config.parallel.use_distributed_optimizer = cut.sharded;
+  config.parallel.use_torch_fsdp2 = cut.fsdp;
   config.parallel.overlap_grad_reduce = config.parallel.overlap_param_gather = cut.overlap;
   config.train.train_iters = 8;
   return config;
@@ -75,7 +77,8 @@ TEST_P(PartsOfRanks, AreACheckpointFromWhichTheRunGoesOnToTheByte) {
 INSTANTIATE_TEST_SUITE_P(Layouts, PartsOfRanks,
                          ::testing::Values(Cut{"TP2", 2, 1, false}, Cut{"PP2", 1, 2, false},
                                            Cut{"ZeRO1", 1, 1, true},
-                                           Cut{"ZeRO1Overlap", 1, 1, true, true}),
+                                           Cut{"ZeRO1Overlap", 1, 1, true, true},
+                                           Cut{"FSDP", 1, 1, false, false, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(TrainerParts, AllRanksMayFailAtOnce) {
