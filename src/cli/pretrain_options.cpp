@@ -12,6 +12,7 @@
 #include "phalanx/cli/tokenizer_options.h"
 #include "phalanx/convert/hf_model.h"
 #include "phalanx/convert/megatron_model.h"
+#include "phalanx/train/frozen_modules.h"
 #include "phalanx/train/layout.h"
 #include "phalanx/train/load_session.h"
 #include "phalanx/train/older_checkpoints.h"
@@ -114,8 +115,10 @@ void check_whole_model(const PretrainOptions& options, const TransformerConfig& 
   const ModelFamily* family = find_entry(options.catalogue.models, options.choice.model);
   if (family == nullptr || !model.vocab_size) return;  // told already
   try {
-    const Problems found = recompute_problems(*family, model, options.train.recompute_modules);
-    report.problems.insert(report.problems.end(), found.begin(), found.end());
+    for (const Problems& found :
+         {recompute_problems(*family, model, options.train.recompute_modules),
+          frozen_problems(*family, model, options.train.freeze_modules)})
+      report.problems.insert(report.problems.end(), found.begin(), found.end());
     if (model.mtp_num_layers > 0 && (*family)(model)->tokens_ahead() != model.mtp_num_layers)
       add(report.problems, "mtp-num-layers",
           str_cat("--mtp-num-layers ", model.mtp_num_layers, ": --model ", family->name,
