@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/json.h"
@@ -111,18 +112,21 @@ constexpr const char* kWithoutOptimizer =
     "and "
     "begins at iteration 0";
 
-// What was frozen has no optimizer state to go on with.
-void check_unfrozen(const NativeCheckpoint& file, const TensorInfos& model) {
-  for (const auto& [name, info] : model) {
+// What was frozen has no optimizer state to go on with: none of its states, while others have them.
+void check_unfrozen(const NativeCheckpoint& file, const RunConfig& run) {
+  std::set<std::string> trained;
+  for (const auto& [name, info] : file.tensors()) {
     constexpr std::string_view kPrefix = "optimizer.";
-    if (!name.starts_with(kPrefix) || file.tensors().contains(name)) continue;
-    const std::string parameter = name.substr(name.find('.', kPrefix.size()) + 1);
-    if (!file.tensors().contains(parameter)) continue;  // told as missing
-    throw_error(str_cat(file.path().string(), " holds ", parameter,
-                        " without optimizer state: it was frozen (--freeze-modules), and is to be "
-                        "trained now",
-                        kWithoutOptimizer));
+    if (name.starts_with(kPrefix)) trained.insert(name.substr(name.find('.', kPrefix.size()) + 1));
   }
+  run.family(run.model)->for_each_parameter([&](const std::string& name, Parameter&) {
+    PHX_CHECK(
+        trained.contains(name) || is_frozen(run.train.freeze_modules, name) ||
+            !file.tensors().contains(name),
+        file.path().string(), " holds ", name,
+        " without optimizer state: it was frozen (--freeze-modules), and is to be trained now",
+        kWithoutOptimizer);
+  });
 }
 
 // Megatron's torch_dist or torch: the run goes on where Megatron's stood, with the optimizer's
@@ -240,7 +244,7 @@ std::optional<Loaded> load_session(Session& session) {
             " holds no optimizer state: it was saved with --no-save-optim", kWithoutOptimizer);
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config, states, file);
-  if (optimizer) check_unfrozen(file, model);
+  if (optimizer) check_unfrozen(file, session.config);
   LoadOptions options{.ignored = tensors_not_wanted(session.config, file, model),
                       .convert = !optimizer,
                       .model = &model};
