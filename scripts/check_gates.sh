@@ -61,11 +61,34 @@ rmdir src/attic
 with cmake/Rooms.cmake 'phx_room(base DEPENDS cli)' 'a cycle: base -> cli' includes --quick
 with src/base/planted.h '#pragma once\nstd::string planted();' 'planted.h does not compile on its own' includes src/base/planted.h
 
-# The gate of deliberate mistakes: its table names code that was rewritten; the page lacks one of them.
+mv src/text/README.md "$copy/kept"
+gate_stops 'src/text has no README.md' includes --quick
+mv "$copy/kept" src/text/README.md
+
 cp -r "$repository/scripts" "$repository/docs" .
+
+# The gate of the library: a header that is public is not installed. This build installs every header, and nothing else.
+mkdir -p build/headers_only
+cat >build/headers_only/cmake_install.cmake <<END
+file(INSTALL "$PWD/src/" DESTINATION "\${CMAKE_INSTALL_PREFIX}/include/phalanx" FILES_MATCHING PATTERN "*.h")
+END
+with docs/library.md '| plant | `phalanx/base/planted.h` |' \
+  'docs/library.md lists phalanx/base/planted.h, which is not installed' scripts/check_library.sh build/headers_only
+
+# The gate of deliberate mistakes: the page lacks one of them; its table names a test that is gone, or code that was rewritten.
 mistakes() { scripts/mistakes.sh --quick; }
 with scripts/mistakes.txt '\n== planted\nx\nfile src/base/planted.cpp\ntest base_test Planted.Test\n- x\n+ y' \
   'parity.md does not have the table of' mistakes
+# A program that lists its tests as a test program does, all but one.
+mkdir -p build/release
+cat >build/release/parallel_test <<'END'
+#!/usr/bin/env bash
+scripts/mistakes.sh --list | grep " parallel_test " | grep -v TiedEmbedding |
+  sed -E 's/.* (.*)\.(.*)/\1.\n  \2  # GetParam() = 2/'
+END
+chmod +x build/release/parallel_test
+gate_stops 'parallel_test has no test Ownership.ATiedEmbeddingIsSummedOverItsTwoStages' mistakes
+rm build/release/parallel_test
 sed -i 's/ownership.speaks && first;/first \&\& ownership.speaks;/' src/parallel/ownership.cpp
 gate_stops 'names code that is no longer there' mistakes
 

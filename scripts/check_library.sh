@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs a build into a temporary prefix with every header of docs/library.md, builds the programs under examples/ against
 # it alone, and runs them:
-# an own model is proved with TP 2 x PP 2 in fp64, planned, trained, saved and resumed; another program reads the checkpoint.
+# an own model is proved with TP 2 x PP 2, with CP 2 and with FSDP in fp64, planned, trained, saved and resumed; another program
+# reads the checkpoint; a third one streams the weights of a Llama under Hugging Face's names.
 # usage: scripts/check_library.sh [BUILD]    (default: build/release, where `phalanx` is built)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,7 +21,7 @@ done
 # Copies, so that nothing is found in the tree by accident.
 cp -r "$root/examples" "$work/examples"
 cd "$work"
-for example in own_model print_checkpoint; do
+for example in own_model print_checkpoint stream_weights; do
   # Optimised little: what takes time is in the library.
   cmake -S "examples/$example" -B "built/$example" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
         -DCMAKE_PREFIX_PATH="$work/prefix" >"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
@@ -38,6 +39,9 @@ own=built/own_model/own_model
 grep -q -- --diff-lambda help.txt && grep -q -- --walk-strides help.txt && grep -q restarting-cosine help.txt ||
   fail "--help does not know the program's own flags" help.txt
 "$own" verify "${run[@]}" --train-iters 4 --recompute-granularity selective --recompute-modules diff_attention >verify.txt 2>&1 || fail "verify" verify.txt
+for layout in "--context-parallel-size 2" "--use-megatron-fsdp --world-size 8"; do
+  "$own" verify "${run[@]}" $layout --train-iters 4 >layout.txt 2>&1 || fail "verify $layout" layout.txt
+done
 "$own" plan "${run[@]}" --train-iters 4 --dataset walks >plan.txt 2>&1 || fail "plan" plan.txt
 
 # 8 iterations in one go, and the same with a stop after 4 and another layout behind it.
@@ -59,6 +63,18 @@ for folder in whole resumed; do
   "$print" "$folder" "$name" >"$folder.values" || fail "print_checkpoint" "$folder.values"
 done
 cmp -s whole.values resumed.values || fail "the resumed run has other weights" whole.values resumed.values
+# The weights of a run of the installed program, and what an export of them has.
+"$work/prefix/bin/phalanx" pretrain --num-layers 2 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 48 --swiglu \
+  --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --seq-length 16 --max-position-embeddings 16 \
+  --attention-dropout 0 --hidden-dropout 0 --vocab-size 64 --untie-embeddings-and-output-weights --mock-data --device cpu \
+  --micro-batch-size 1 --global-batch-size 2 --lr 1e-2 --train-iters 2 --save llama --save-interval 2 >llama.txt 2>&1 || fail "pretrain of a Llama" llama.txt
+built/stream_weights/stream_weights llama >stream.txt || fail "stream_weights" stream.txt
+grep -q '^model.layers.1.mlp.gate_proj.weight F32 \[48, 32\]' stream.txt && grep -q '^a llama model after iteration 2' stream.txt ||
+  fail "stream_weights does not give a Llama's tensors" stream.txt
+"$work/prefix/bin/phalanx" convert export --native llama --hf llama_hf >export.txt 2>&1 || fail "convert export" export.txt
+[ "$(grep -c ' F32 \[' stream.txt)" = "$(head -c 100000 llama_hf/model.safetensors | tr -d '\0' | grep -ao '"data_offsets"' | wc -l)" ] ||
+  fail "stream_weights gives another number of tensors than an export has" stream.txt export.txt
+
 grep 'lm loss' whole.txt | tail -1
 tail -n 3 verify.txt
 echo "the installed library builds and trains programs of others"

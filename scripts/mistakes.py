@@ -239,6 +239,35 @@ def check_places(mistakes):
         sys.exit("\n".join([f"{TABLE} names code that is no longer there:", *lost]))
 
 
+# The tests of a program, those with parameters by their full names.
+def tests_of(program):
+    output = subprocess.run([program, "--gtest_list_tests"], check=True, capture_output=True, text=True).stdout
+    names, suite = set(), ""
+    for line in output.split("\n"):
+        words = line.split("#")[0].strip()  # behind it a parameter's value
+        if not words:
+            continue
+        if line.startswith(" "):
+            names.add(suite + words)
+        elif words.endswith("."):
+            suite = words
+    return names
+
+
+# Names the tests that do not exist, of the programs that are built.
+def check_tests(mistakes):
+    programs = {mistake.program: ROOT / "build" / "release" / mistake.program for mistake in mistakes}
+    known = {name: tests_of(path) for name, path in programs.items() if path.exists()}
+    lost = [
+        f"{mistake.name}: {mistake.program} has no test {mistake.test}"
+        for mistake in mistakes
+        if mistake.program in known and mistake.test not in known[mistake.program]
+    ]
+    if lost:
+        sys.exit("\n".join([f"{TABLE} names tests that build/release does not have:", *lost]))
+    print(f"all named tests exist; {len(known)} of {len(programs)} programs are built and were asked", flush=True)
+
+
 def shown_test(mistake):
     layout = "".join(f", {value}" for value in mistake.variables.values())
     return f"`{mistake.test}`{layout}".replace("|", "\\|")
@@ -268,7 +297,7 @@ def write_page(mistakes, check):
 def main():
     parser = argparse.ArgumentParser(prog="scripts/mistakes.sh")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[])
-    parser.add_argument("--quick", action="store_true", help="those marked quick, and whether the page and all places are up to date")
+    parser.add_argument("--quick", action="store_true", help="those marked quick, and whether page, places and tests are there")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--page", action="store_true", help="write the table of docs/parity.md")
     options = parser.parse_args()
@@ -282,6 +311,7 @@ def main():
     if options.quick:
         write_page(mistakes, check=True)
         check_places(mistakes)
+        check_tests(mistakes)
         mistakes = [mistake for mistake in mistakes if mistake.quick]
     for name in options.only:
         if name not in [mistake.name for mistake in mistakes]:
@@ -291,4 +321,5 @@ def main():
     return run_all(mistakes, again=bool(options.only))
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,5 @@
 // A training program with a model, a dataset and a learning-rate schedule of its own, each with its
-// flag. Everything else comes from the library. docs/own-model.md walks through it.
+// flag. docs/own-model.md walks through it.
 #include <cmath>
 #include <numbers>
 
@@ -7,6 +7,7 @@
 #include "phalanx/cli/commands.h"
 #include "phalanx/ops/add.h"
 #include "phalanx/ops/scale.h"
+#include "phalanx/parallel/context/context_attention.h"
 #include "phalanx/transformer/self_attention.h"
 
 using namespace phx;
@@ -14,8 +15,7 @@ using namespace phx;
 namespace {
 
 // 1. A layer. Differential attention (Ye et al., 2024): the difference of two attentions cancels
-// what both look at without need. Here each of the two has values of its own:
-//   y = residual + W (attention_1(x) - lambda attention_2(x))
+// what both look at without need: y = residual + W (attention_1(x) - lambda attention_2(x))
 struct DiffOptions {
   double lambda = 0.8;
   template <class Field>
@@ -31,6 +31,7 @@ class DiffAttention : public LayerPart {
         layer_(layer.layer),
         lambda_(options.lambda - 0.6 * std::exp(-0.3 * double(layer.layer))),  // less in early ones
         heads_(config_, layer.ranks.tp),
+        context_(layer.ranks.context),
         first_(projection(layer)),
         second_(projection(layer)),
         out_(config_.num_attention_heads * heads_.d, config_.hidden_size,
@@ -42,15 +43,14 @@ class DiffAttention : public LayerPart {
     add_child("linear_qkv_2", second_);
     add_child("linear_proj", out_);
   }
-
-  Tensor add_to(const Tensor& residual, const Tensor& x,
-                const LayerCall& call) override {  // [s/tp, b, h] both
+  // [s/tp, b, h] both
+  Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override {
     PHX_CHECK(call.context.cache == nullptr, "--model diff does not generate");
-    const Tensor a = attend(first_, x, call);   // [s, b, n d / tp]
-    const Tensor b = attend(second_, x, call);  // [s, b, n d / tp]
-    const Tensor o = add(a, scale(b, -lambda_));
-    return out_.add_to(residual, o, {config_.hidden_dropout, site_}, call.context);
+    const Tensor a = attend(first_, x, call), b = attend(second_, x, call);  // [s, b, n d / tp]
+    return out_.add_to(residual, add(a, scale(b, -lambda_)), {config_.hidden_dropout, site_},
+                       call.context);
   }
+  bool takes_context_parallel() const override { return true; }  // attend() reaches all keys
 
  private:
   // Norm and fused QKV; heads are cut over the tensor-parallel ranks.
@@ -65,8 +65,9 @@ class DiffAttention : public LayerPart {
     Tensor qkv = linear.forward(x, call.policy.norms);  // [s, b, (n + 2g) d / tp]
     if (config_.layer_uses_rope(layer_))
       qkv = call.rope.apply(std::move(qkv), layer_, {.positions = call.context.positions});
-    return attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
-                     {.causal = true, .scale = config_.softmax_scale()}, call.context.packed);
+    return context_attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
+                             {.causal = true, .scale = config_.softmax_scale()},
+                             call.context.packed, context_, layer_);
   }
 
   const TransformerConfig& config_;
@@ -74,6 +75,7 @@ class DiffAttention : public LayerPart {
   double lambda_;
   std::string site_ = "decoder.layers." + std::to_string(layer_) + ".diff_attention.dropout";
   HeadCut heads_;
+  ContextParallel context_;
   NormedLinear first_, second_;
   BranchLinear out_;
 };

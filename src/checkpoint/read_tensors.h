@@ -1,4 +1,4 @@
-// Reading checkpoints from a program of one's own.
+// Reads checkpoints from your own program.
 //
 //   const auto checkpoint = open_checkpoint("out/run");
 //   for (const auto& [name, info] : checkpoint->tensors())
@@ -14,8 +14,8 @@
 
 namespace phx {
 
-// Of a folder that a run saved into: the checkpoint of that iteration, or the newest. An error says
-// what is missing.
+// Opens the checkpoint of an iteration, or the newest one, in the --save folder of a run. An error
+// says what is missing.
 std::shared_ptr<const NativeCheckpoint> open_checkpoint(
     const Path& folder, std::optional<int64_t> iteration = std::nullopt);
 

@@ -22,7 +22,7 @@ std::span<const Command> commands();
 int run_phalanx(std::span<const std::string> args,
                 const Catalogue& catalogue = standard_catalogue());
 
-// The program, with the models of a catalogue: what a program of one's own calls.
+// The whole program with the entries of a catalogue: your own program's main calls it.
 int main(int argc, char** argv, const Catalogue& catalogue = standard_catalogue());
 
 }  // namespace phx

@@ -7,10 +7,12 @@
 #include "phalanx/base/json.h"
 #include "phalanx/base/option_rules.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
+#include "phalanx/cli/idle_flags.h"
 #include "phalanx/cli/megatron_catalogue.h"
 #include "phalanx/cli/tokenizer_options.h"
 #include "phalanx/convert/hf_model.h"
 #include "phalanx/convert/megatron_model.h"
+#include "phalanx/train/frozen_modules.h"
 #include "phalanx/train/layout.h"
 #include "phalanx/train/load_session.h"
 #include "phalanx/train/older_checkpoints.h"
@@ -24,70 +26,6 @@ namespace {
 
 void add(Problems& problems, const std::string& name, std::string text, std::string hint) {
   problems.push_back({ProblemKind::rule, "--" + name, std::move(text), std::move(hint)});
-}
-
-// Megatron's recipes carry it along to one tensor-parallel rank, where Megatron switches it off
-// too.
-void drop_sequence_parallel(ParallelConfig& ranks, ParseReport& report) {
-  if (!ranks.sequence_parallel || ranks.tensor_model_parallel_size != 1) return;
-  ranks.sequence_parallel = false;
-  report.implied.emplace_back("--sequence-parallel",
-                              "it is switched off at TP 1: there is one rank to hold the sequence");
-}
-
-void note_idle_ranks(const OptionSet& options, const ParallelConfig& ranks, ParseReport& report) {
-  const auto idle = [&](const char* name, bool idles, const char* why) {
-    if (idles && options.at(name).given) report.implied.emplace_back(str_cat("--", name), why);
-  };
-  const bool one_stage = ranks.pipeline_model_parallel_size == 1;
-  const bool one_chunk = !ranks.num_layers_per_virtual_pipeline_stage &&
-                         !ranks.num_virtual_stages_per_pipeline_rank &&
-                         ranks.pipeline_model_parallel_layout.empty();
-  const char* pipeline = "there is no pipeline at PP 1";
-  idle("pipeline-schedule", one_stage, pipeline);
-  idle("account-for-embedding-in-pipeline-split", one_stage, pipeline);
-  idle("account-for-loss-in-pipeline-split", one_stage, pipeline);
-  idle("microbatch-group-size-per-virtual-pipeline-stage", one_stage || one_chunk,
-       "a pipeline rank has one chunk of layers");
-  const bool units = ranks.shards_by_unit();
-  idle("ddp-bucket-size", !ranks.overlap_grad_reduce || units,
-       units ? "with sharded gradients a layer is a bucket"
-             : "without --overlap-grad-reduce gradients are one bucket");
-  idle("data-parallel-sharding-strategy", !ranks.use_megatron_fsdp,
-       "it is --use-megatron-fsdp's, which is not there");
-  idle("outer-dp-sharding-strategy", ranks.num_distributed_optimizer_instances == 1,
-       "there is one group of data-parallel ranks");
-  const bool gathers = ranks.sharding() == Sharding::optim_grads_params;
-  for (const char* name :
-       {"suggested-communication-unit-size", "torch-fsdp2-no-reshard-after-forward"})
-    idle(name, !gathers, "weights are not sharded");
-  const bool one_context = ranks.context_parallel_size == 1;
-  idle("cp-comm-type", one_context, "a rank has whole sequences at CP 1");
-  idle("hierarchical-context-parallel-sizes",
-       one_context || std::ranges::find(ranks.cp_comm_type, "a2a+p2p") == ranks.cp_comm_type.end(),
-       one_context ? "a rank has whole sequences at CP 1" : "no layer has --cp-comm-type a2a+p2p");
-  idle("tp-comm-overlap", ranks.tensor_model_parallel_size == 1, "there is no exchange at TP 1");
-}
-
-// Flags that are sound but idle in this run: Megatron's recipes carry them along.
-void note_idle(const OptionSet& options, const PretrainOptions& values, ParseReport& report) {
-  if (!values.train.fp16) {
-    for (const char* name : {"loss-scale", "initial-loss-scale", "min-loss-scale",
-                             "loss-scale-window", "hysteresis"}) {
-      if (options.at(name).given) {
-        report.implied.emplace_back(str_cat("--", name), "only fp16 scales its loss");
-      }
-    }
-  }
-  const auto idle_with = [&](const char* rule, std::initializer_list<const char*> names) {
-    if (values.optim.optimizer != rule) return;
-    for (const char* name : names)
-      if (options.at(name).given)
-        report.implied.emplace_back(str_cat("--", name),
-                                    str_cat("--optimizer ", rule, " does not have it"));
-  };
-  idle_with("adam", {"sgd-momentum"});
-  idle_with("sgd", {"adam-beta1", "adam-beta2", "adam-eps"});
 }
 
 // Without any of these a command line describes no model.
@@ -178,8 +116,10 @@ void check_whole_model(const PretrainOptions& options, const TransformerConfig& 
   const ModelFamily* family = find_entry(options.catalogue.models, options.choice.model);
   if (family == nullptr || !model.vocab_size) return;  // told already
   try {
-    const Problems found = recompute_problems(*family, model, options.train.recompute_modules);
-    report.problems.insert(report.problems.end(), found.begin(), found.end());
+    for (const Problems& found :
+         {recompute_problems(*family, model, options.train.recompute_modules),
+          frozen_problems(*family, model, options.train.freeze_modules)})
+      report.problems.insert(report.problems.end(), found.begin(), found.end());
     if (options.parallel.context_parallel_size > 1 && !(*family)(model)->takes_context_parallel())
       report.problems.push_back(needs_whole_sequences(options.parallel));
     if (model.mtp_num_layers > 0 && (*family)(model)->tokens_ahead() != model.mtp_num_layers)
@@ -294,8 +234,7 @@ ParseResult parse_pretrain(std::span<const std::string> args, std::optional<int6
   check_names(result.options, result.report);
   drop_sequence_parallel(result.options.parallel, result.report);
   take_default_tokenizer(set, result.options.data);
-  note_idle(set, result.options, result.report);
-  note_idle_ranks(set, result.options.parallel, result.report);
+  note_idle_flags(set, result.options, result.report);
   result.note = note_on_average(set, result.options);
   if (ranks_from == RanksFrom::launcher) {
     const std::string resumed = resume_from_save_folder(result.options.train);

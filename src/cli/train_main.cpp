@@ -20,6 +20,7 @@
 #include "phalanx/comm/thread_world.h"
 #include "phalanx/comm/world.h"
 #include "phalanx/kernels/attention_dropout.h"
+#include "phalanx/train/frozen_modules.h"
 #include "phalanx/train/num_parameters.h"
 #include "phalanx/train/save_folder.h"
 #include "phalanx/train/trainer.h"
@@ -114,8 +115,12 @@ RunEnd run_rank(const PretrainOptions& options, const RunConfig& config, const S
     check_save_folder(options.train);
   }
   Session session(config, sources, runtime.device(), mesh);
-  terminal.print(str_cat("model: ", format_thousands(num_parameters(config.family, config.model)),
-                         " parameters; data: ", session.data_description));
+  const int64_t frozen =
+      num_frozen_parameters(config.family, config.model, config.train.freeze_modules);
+  terminal.print(str_cat(
+      "model: ", format_thousands(num_parameters(config.family, config.model)), " parameters",
+      frozen > 0 ? str_cat(", ", format_thousands(frozen), " of them frozen") : "",
+      "; data: ", session.data_description));
   const double dropout = config.model.attention_dropout;
   if (const double applied = kernels::attention_dropout_probability(dropout); applied != dropout)
     terminal.print(str_cat("--attention-dropout ", dropout, " is applied as ",

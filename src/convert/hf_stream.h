@@ -2,8 +2,8 @@
 // programs that hand weights on (to an inference server, say) while they still train.
 //
 //   for_each_hf_tensor(open_checkpoint("out/run"), {.model = config},
-//                      [](const std::string& name, const HfTensor& tensor) { send(name, tensor);
-//                      });
+//                      [](const std::string& name, const HfTensor& tensor) {
+//                        send(name, tensor); });
 #pragma once
 
 #include <functional>
@@ -21,9 +21,9 @@ struct HfTensor {
   std::span<const std::byte> bytes;  // row-major
 };
 
-// In the order of the model's layers. `ours`: tensors under Megatron's names, of which optimizer
-// state is not looked at. Of `what` the model, the family and the dtype count. Memory: the largest
-// tensor. Returns the family.
+// Calls f for each tensor, in the order of the layers. `ours`: tensors under Megatron's names;
+// optimizer state among them is left out. Of `what` the model, the family and the dtype are used.
+// Only one tensor is in memory at a time. Returns the family.
 const Family& for_each_hf_tensor(
     std::shared_ptr<const TensorSource> ours, const HfExport& what,
     const std::function<void(const std::string& name, const HfTensor& tensor)>& f);

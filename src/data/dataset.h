@@ -1,5 +1,5 @@
-// A dataset that a program brings beside those of the data flags: --dataset NAME. What it opens are
-// sources of samples by number, as all others are.
+// A dataset that a program adds to those of the data flags: --dataset NAME. It opens sources of
+// samples by number, like the built-in datasets.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Samples by number: where tokens come from does not matter to the loop.
+// Samples by number. The training loop does not know where tokens come from.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace phx {
 
-// One sample of s tokens, as the model sees it. A reader hands the same Sample in again and again,
-// so that its memory is made once.
+// One sample of s tokens, as the model sees it. A reader passes the same Sample to every call, so
+// that its memory is allocated once.
 struct Sample {
   std::vector<int32_t> tokens, labels;  // [s] each: inputs, and what is to be predicted from them
   // What SampleParts does not promise is left empty.
@@ -23,8 +23,8 @@ struct Sample {
                                     // begin and end
 };
 
-// What the samples of a source carry beside tokens and labels. Without a mask every label counts,
-// without positions a token's is its place, and without lengths a sample is one sequence.
+// What the samples of a source hold beside tokens and labels. Without a mask every label counts.
+// Without positions they count up from 0. Without cu_seqlens a sample is one sequence.
 struct SampleParts {
   bool loss_mask = false;
   bool positions = false;
@@ -43,7 +43,7 @@ class SampleSource {
   virtual std::string description() const = 0;
 };
 
-// Goes round another source: behind the last sample comes the first.
+// Repeats another source: after its last sample comes its first.
 class RepeatedSource : public SampleSource {
  public:
   explicit RepeatedSource(std::shared_ptr<const SampleSource> source)

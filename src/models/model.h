@@ -25,7 +25,7 @@ struct ModelPart {
   int64_t first_layer = 0;
   std::optional<int64_t> num_layers = {};  // none: all
   bool begin = true, end = true;
-  // Layers of multi-token prediction: all of them or none.
+  // Where the layers of multi-token prediction are: here, or in an earlier or a later part.
   enum class Ahead : uint8_t { here, earlier, later } ahead = Ahead::here;
 };
 
@@ -38,7 +38,7 @@ struct ModelOptions {
   OwnOptions own = {};          // of its family
 };
 
-// A micro-batch, before there is one: s is the length of the sequence on all ranks together.
+// The shape of a micro-batch. s is the length of the sequence on all ranks together.
 struct MicroBatchShape {
   int64_t s = 0, b = 1;
   DType dtype = DType::f32;  // of activations
@@ -46,8 +46,8 @@ struct MicroBatchShape {
 
 struct ModelOutput {
   StageMessage message = {};  // for the next chunk; empty where the model ends
-  // [1] where it ends: the sum of the losses of what counts. How much counts is the batch's to say,
-  // before the forward: the trainer divides the sum over all ranks and micro-batches by that count.
+  // [1] where the model ends: the sum of the losses of all tokens that count. The batch says how
+  // many count, before the forward. The trainer divides the sum over all ranks by that number.
   Tensor loss_sum = {};
 };
 
@@ -56,32 +56,32 @@ class Generator {
  public:
   virtual ~Generator() = default;
   virtual KvCache make_cache(int64_t length, int64_t batch) const = 0;
-  // Logits behind every one of `tokens`, which follow those in the cache; null: they begin the
-  // sequence. The cache holds them afterwards. [s, 1] -> [s or 1, v], `last_only`: of the last
+  // The logits after each of `tokens`, which follow the tokens in the cache and are added to it.
+  // Without a cache they begin the sequence. [s, 1] -> [s, v]; `last_only`: [1, v], after the last
   // token.
   virtual Tensor logits(const Tensor& tokens, KvCache* cache, bool last_only) = 0;
 };
 
 class Model : public Module {
  public:
-  // Makes the tables that depend on device and dtype. `length`: positions that will be asked for.
+  // Makes the tables that depend on device and dtype. `length`: how many positions there will be.
   virtual void prepare(Device device, DType dtype, int64_t length, int64_t micro_batch) = 0;
 
   virtual const ModelPart& part() const = 0;
-  // Names of the parts of its layers, for --recompute-modules (RecomputePolicy::parts).
+  // The names of its layers' parts, for --recompute-modules (RecomputePolicy::parts).
   virtual std::vector<std::string> part_names() const { return {}; }
-  // Tokens that it predicts beside the next one (--mtp-num-layers), where they are predicted here.
+  // How many tokens this part predicts beside the next one (--mtp-num-layers).
   virtual int64_t tokens_ahead() const { return 0; }
   virtual MessageSpec input(const MicroBatchShape& shape) const = 0;   // empty at the begin
   virtual MessageSpec output(const MicroBatchShape& shape) const = 0;  // empty at the end
 
-  // At the end the backward from loss_sum gives gradients of grad_scale times it, grad_scale [1]
-  // being loss_scale / N (see ops/lm_loss.h); undefined: no gradients are wanted.
+  // Where the model ends, the backward from loss_sum gives the gradients of grad_scale x loss_sum.
+  // grad_scale [1] is loss_scale / N (ops/lm_loss.h); undefined: no gradients are wanted.
   virtual ModelOutput forward(const StageMessage& input, const Batch& batch,
                               const Tensor& grad_scale, const ForwardContext& context) = 0;
 
-  // Whether its begin, its layers and its end are right when a rank has some rows of every sequence
-  // only (ModelRanks::context): messages and batches have those rows.
+  // Whether embedding, layers and loss are right when a rank has only some rows of each sequence
+  // (ModelRanks::context). Messages and batches then have those rows.
   virtual bool takes_context_parallel() const { return false; }
 
   virtual Generator* generator() { return nullptr; }  // null: it cannot continue a text

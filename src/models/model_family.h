@@ -20,7 +20,7 @@ struct ModelFamily {
       make;
   OwnOptions options = {};  // reach `make` as ModelOptions::own
 
-  // A part, or without options all of it on one rank. `config` outlives the model.
+  // A part of a model; without options the whole model on one rank. `config` outlives the model.
   std::unique_ptr<Model> operator()(const TransformerConfig& config,
                                     ModelOptions model_options = {}) const {
     model_options.own = options;
@@ -28,7 +28,7 @@ struct ModelFamily {
   }
 };
 
-// Which of them a run trains.
+// The family that a run trains.
 struct ModelChoice {
   std::string model = "gpt";
 
@@ -38,9 +38,9 @@ struct ModelChoice {
   }
 };
 
-// A decoder as in the GPT family, whose layers are made of these parts.
+// A decoder like the GPT family's, whose layers are made of these parts.
 ModelFamily decoder_of(std::string name, std::string help, LayerParts parts);
-// The same for parts that depend on options of the family's own.
+// The same for parts that need the family's own options.
 using OptionLayerParts =
     std::function<std::vector<NamedPart>(const LayerContext& layer, const OwnOptions& options)>;
 ModelFamily decoder_of(std::string name, std::string help, OptionLayerParts parts,

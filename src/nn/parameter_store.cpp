@@ -70,6 +70,7 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
   for (Module* chunk : chunks) {
     chunk->name_parameters();
     const auto take = [&](const std::string& name, Parameter& p) {
+      if (options.only && !options.only(name)) return;
       if (options.also_decays && options.also_decays(name)) p.set_decays();
       const std::string unit = options.unit ? options.unit(name) : "";
       const auto known = std::ranges::find(units, unit);
@@ -89,7 +90,8 @@ ParameterStore::ParameterStore(const std::vector<Module*>& chunks, Device device
     units_.push_back(one.unit);
   }
   lay_out(options);
-  if (options.buffers && size_ == 0) return;  // most models have none, and take no byte for them
+  // Most models have no buffers and nothing frozen, and take no byte for them.
+  if (size_ == 0 && (options.buffers || !options.gradients)) return;
   take_memory(device, options);
   if (!options.initialize) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -32,6 +32,8 @@ struct StoreOptions {
   bool gradients = true;  // false: inference
   bool buffers = false;   // the model's buffers instead of its parameters; without gradients
   bool initialize = true;
+  // Which parameters the store holds, by name; none: all.
+  std::function<bool(const std::string& name)> only = {};
   // Vectors that decay although norms and biases do not, by name.
   std::function<bool(const std::string& name)> also_decays = {};
   // Parameters of the same class lie together, lower ones first: what is reduced alike, for few

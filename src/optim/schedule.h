@@ -20,9 +20,9 @@ struct ScheduleLengths {  // in samples
   int64_t total = 0;      // of the run; weight decay ends there
 };
 
-// From iterations or samples, as the flags give them. `samples_after` says how many samples so many
-// iterations from the start consume: times the global batch, where that has one size. A run that is
-// given in samples (--train-samples) decays over all of them, also those that fill no whole batch.
+// From iterations or samples, as the flags give them. `samples_after` returns how many samples the
+// first n iterations consume: n times the global batch, if that does not change. A run whose length
+// is given in samples (--train-samples) decays over all of them, an incomplete last batch included.
 ScheduleLengths schedule_lengths(const OptimizerConfig& config, int64_t train_iterations,
                                  const std::function<int64_t(int64_t)>& samples_after,
                                  std::optional<int64_t> train_samples = std::nullopt);
@@ -46,12 +46,12 @@ struct LrSchedule {
 };
 std::vector<LrSchedule> standard_lr_schedules();  // Megatron's
 
-// By the schedule of config.lr_decay_style, which is one of `schedules`; during warm-up a straight
-// line.
+// During warm-up a straight line, then the schedule of config.lr_decay_style, one of
+// `schedules`.
 double learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths, int64_t samples,
                      const std::vector<LrSchedule>& schedules = standard_lr_schedules());
-// That of the word embedding and the output layer: the same curve between its own ends, if it has
-// them.
+// The rate of the word embedding and the output layer: the same curve between --decoupled-lr and
+// --decoupled-min-lr, if given.
 double decoupled_learning_rate(const OptimizerConfig& config, const ScheduleLengths& lengths,
                                int64_t samples,
                                const std::vector<LrSchedule>& schedules = standard_lr_schedules());

@@ -1,5 +1,5 @@
-// What a program can train, with what, on what: lists of entries, each with a name that a flag
-// chooses by. A program of one's own adds entries and has every command:
+// What a program can train: lists of models, datasets, losses and so on. A flag chooses an entry of
+// each list by its name. Your own program adds entries and has every command:
 //
 //   int main(int argc, char** argv) {
 //     phx::Catalogue catalogue = phx::standard_catalogue();
@@ -7,8 +7,8 @@
 //     return phx::main(argc, argv, catalogue);
 //   }
 //
-// An entry may have options of its own (base/own_options.h). A catalogue is a value: that of a run
-// holds the run's values of these options.
+// An entry may have options of its own (base/own_options.h). A catalogue is a value: each run has a
+// copy, which holds the run's values of these options.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ struct Catalogue {
   std::vector<ScheduleKind> pipeline_schedules;  // --pipeline-schedule
   std::vector<UpdateRule> optimizers;            // --optimizer
 
-  // Throws and names the models that there are.
+  // If there is none of this name, throws an error that lists the models.
   const ModelFamily& model(const std::string& name) const {
     return entry_of(models, name, "--model");
   }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "phalanx/base/error.h"
 #include "phalanx/base/json.h"
@@ -15,6 +16,7 @@
 #include "phalanx/convert/hf_model.h"
 #include "phalanx/convert/megatron_model.h"
 #include "phalanx/train/checkpoint_choice.h"
+#include "phalanx/train/frozen_modules.h"
 #include "phalanx/train/megatron_state.h"
 #include "phalanx/train/older_checkpoints.h"
 #include "phalanx/train/resume_checks.h"
@@ -25,8 +27,8 @@
 namespace phx {
 namespace {
 
-// The tensors of all ranks under the states' prefixes, from a model that has no memory; of its
-// buffers those that the source has.
+// The tensors of all ranks under the states' prefixes (of frozen parameters the weights alone),
+// from a model that has no memory; of its buffers those that the source has.
 TensorInfos model_tensors(const RunConfig& run, std::span<const FlatState> states,
                           const TensorSource& source) {
   const std::unique_ptr<Model> whole = run.family(run.model);
@@ -36,8 +38,10 @@ TensorInfos model_tensors(const RunConfig& run, std::span<const FlatState> state
     return std::vector<int64_t>(dims.begin(), dims.end());
   };
   whole->for_each_parameter([&](const std::string& name, Parameter& parameter) {
+    const bool frozen = is_frozen(run.train.freeze_modules, name);
     for (const FlatState& state : states)
-      infos[state.prefix + name] = {state.flat.dtype(), shape_of(parameter)};
+      if (state.prefix.empty() || !frozen)
+        infos[state.prefix + name] = {state.flat.dtype(), shape_of(parameter)};
   });
   whole->for_each_buffer([&](const std::string& name, Parameter& buffer) {
     buffers[name] = {DType::f32, shape_of(buffer)};
@@ -45,13 +49,29 @@ TensorInfos model_tensors(const RunConfig& run, std::span<const FlatState> state
   return with_buffers(std::move(infos), source, buffers);
 }
 
-// A run may go on with other ways to balance, which need no loads of the step before.
-std::vector<std::string> loads_not_wanted(const TensorSource& source, const TensorInfos& model) {
+// A run may go on with other ways to balance, which need no loads of the step before, and with
+// frozen parameters, which need no optimizer state.
+std::vector<std::string> tensors_not_wanted(const RunConfig& run, const TensorSource& source,
+                                            const TensorInfos& model) {
   std::vector<std::string> names;
-  for (const auto& [name, info] : source.tensors())
-    if (name.ends_with(".router.global_tokens_per_expert") && !model.contains(name))
+  for (const auto& [name, info] : source.tensors()) {
+    const bool frozen = name.starts_with("optimizer.") && is_frozen(run.train.freeze_modules, name);
+    if ((frozen || name.ends_with(".router.global_tokens_per_expert")) && !model.contains(name))
       names.push_back(name);
+  }
   return names;
+}
+
+LoadReport load_weights(const TensorSource& source, Session& session,
+                        std::span<const FlatState> states, const LoadOptions& options) {
+  LoadReport report = load_parameters(source, session.store, states, options);
+  const ParameterStore& frozen = session.frozen;
+  if (!frozen.parameters().empty()) {
+    const FlatState weights{"", frozen.weights()};
+    report.bytes += load_parameters(source, frozen, {&weights, 1}, options).bytes;
+  }
+  load_buffers(source, session.buffers);
+  return report;
 }
 
 Loaded load_hf(Session& session, const Path& folder) {
@@ -66,9 +86,8 @@ Loaded load_hf(Session& session, const Path& folder) {
   const std::vector<FlatState> states = states_of(session, /*optimizer=*/false);
   const TensorInfos model = model_tensors(session.config, states, *hf.tensors);
   Loaded loaded{.state = {}, .path = folder, .report = {}};
-  loaded.report = load_parameters(*hf.tensors, session.store, states,
-                                  {.ignored = {}, .convert = true, .model = &model});
-  load_buffers(*hf.tensors, session.buffers);
+  loaded.report =
+      load_weights(*hf.tensors, session, states, {.ignored = {}, .convert = true, .model = &model});
   session.optimizer.masters_from_weights();
   return loaded;
 }
@@ -92,6 +111,23 @@ constexpr const char* kWithoutOptimizer =
     "\n  hint: --no-load-optim goes on without Adam's state, --finetune takes the weights alone "
     "and "
     "begins at iteration 0";
+
+// What was frozen has no optimizer state to go on with: none of its states, while others have them.
+void check_unfrozen(const NativeCheckpoint& file, const RunConfig& run) {
+  std::set<std::string> trained;
+  for (const auto& [name, info] : file.tensors()) {
+    constexpr std::string_view kPrefix = "optimizer.";
+    if (name.starts_with(kPrefix)) trained.insert(name.substr(name.find('.', kPrefix.size()) + 1));
+  }
+  run.family(run.model)->for_each_parameter([&](const std::string& name, Parameter&) {
+    PHX_CHECK(
+        trained.contains(name) || is_frozen(run.train.freeze_modules, name) ||
+            !file.tensors().contains(name),
+        file.path().string(), " holds ", name,
+        " without optimizer state: it was frozen (--freeze-modules), and is to be trained now",
+        kWithoutOptimizer);
+  });
+}
 
 // Megatron's torch_dist or torch: the run goes on where Megatron's stood, with the optimizer's
 // state and the counters. Weights alone are taken only where the flags say so, or the folder is a
@@ -126,9 +162,10 @@ Loaded load_megatron(Session& session, const CheckpointChoice& found) {
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorSource& tensors = optimizer ? *megatron.tensors : *megatron.weights;
   const TensorInfos model = model_tensors(session.config, states, tensors);
-  loaded.report = load_parameters(tensors, session.store, states,
-                                  {.ignored = {}, .convert = !optimizer, .model = &model});
-  load_buffers(tensors, session.buffers);
+  loaded.report = load_weights(tensors, session, states,
+                               {.ignored = tensors_not_wanted(session.config, tensors, model),
+                                .convert = !optimizer,
+                                .model = &model});
   if (optimizer) return loaded;
   session.optimizer.masters_from_weights();
   if (loaded.state) loaded.state->updates = 0;
@@ -207,12 +244,13 @@ std::optional<Loaded> load_session(Session& session) {
             " holds no optimizer state: it was saved with --no-save-optim", kWithoutOptimizer);
   const std::vector<FlatState> states = states_of(session, optimizer);
   const TensorInfos model = model_tensors(session.config, states, file);
-  LoadOptions options{
-      .ignored = loads_not_wanted(file, model), .convert = !optimizer, .model = &model};
+  if (optimizer) check_unfrozen(file, session.config);
+  LoadOptions options{.ignored = tensors_not_wanted(session.config, file, model),
+                      .convert = !optimizer,
+                      .model = &model};
   if (!optimizer) options.ignored.push_back("optimizer.");
   Loaded loaded{.state = {}, .path = file.path(), .report = {}};
-  loaded.report = load_parameters(file, session.store, states, options);
-  load_buffers(file, session.buffers);
+  loaded.report = load_weights(file, session, states, options);
   if (!optimizer) session.optimizer.masters_from_weights();
   if (!finetune) {
     loaded.state = RunState::from_json(file.info("state"));

@@ -43,6 +43,26 @@ nlohmann::json lengths_json(const ScheduleLengths& lengths) {
           {"weight decay", lengths.total}};
 }
 
+namespace {
+
+// Of a store that every data-parallel rank has all of: each writes a share.
+std::vector<LocalBox> boxes_of_whole(const ParameterStore& store, const Mesh& mesh, SavedBy by) {
+  std::vector<LocalBox> boxes;
+  if (store.parameters().empty()) return boxes;
+  for (const Grid grid : {Grid::dense, Grid::expert}) {
+    const FlatRange share = by == SavedBy::this_rank
+                                ? store.all()
+                                : share_of(store, mesh.data_rank(grid), mesh.data_size(grid));
+    const auto more = boxes_of(store, {"", store.weights()}, {&share, 1}, [&](const Parameter& p) {
+      return p.axes().grid == grid && mesh.ownership_of(p.axes()).counts(Division::among_all);
+    });
+    boxes.insert(boxes.end(), more.begin(), more.end());
+  }
+  return boxes;
+}
+
+}  // namespace
+
 std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
   const Mesh& mesh = session.mesh;
   const DataParallel& data = session.data_parallel;
@@ -65,25 +85,22 @@ std::vector<LocalBox> boxes_to_save(const Session& session, SavedBy by) {
       const auto more = boxes_of(session.store, state, {own ? &all : &share, 1}, picked);
       boxes.insert(boxes.end(), more.begin(), more.end());
     }
-  const ParameterStore& buffers = session.buffers;
-  if (buffers.parameters().empty()) return boxes;
-  const FlatRange share = by == SavedBy::this_rank ? buffers.all()
-                                                   : share_of(buffers, mesh.data_rank(Grid::dense),
-                                                              mesh.data_size(Grid::dense));
-  const auto more = boxes_of(
-      buffers, {"", buffers.weights()}, {&share, 1},
-      [&](const Parameter& p) { return mesh.ownership_of(p.axes()).counts(Division::among_all); });
-  boxes.insert(boxes.end(), more.begin(), more.end());
+  for (const ParameterStore* whole : {&session.frozen, &session.buffers}) {
+    const auto more = boxes_of_whole(*whole, mesh, by);
+    boxes.insert(boxes.end(), more.begin(), more.end());
+  }
   return boxes;
 }
 
 bool holds_whole_state(const Session& session) {
   if (session.mesh.sizes().pp > 1 || session.data_parallel.sharded()) return false;
-  return std::ranges::all_of(session.store.parameters(), [](const Parameter* parameter) {
+  const auto is_whole = [](const Parameter* parameter) {
     int64_t held = 0;
     for (const Piece& piece : parameter->spec().pieces) held += piece.rows * piece.cols;
     return held == parameter->spec().global_shape.numel();
-  });
+  };
+  return std::ranges::all_of(session.store.parameters(), is_whole) &&
+         std::ranges::all_of(session.frozen.parameters(), is_whole);
 }
 
 CheckpointInfo info_to_save(const Session& session, const RunState& state) {

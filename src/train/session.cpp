@@ -5,6 +5,7 @@
 #include "phalanx/base/error.h"
 #include "phalanx/kernels/router.h"
 #include "phalanx/parallel/data/unit.h"
+#include "phalanx/train/frozen_modules.h"
 #include "phalanx/train/recompute_modules.h"
 
 namespace phx {
@@ -192,9 +193,11 @@ DataRanks data_ranks(const RunConfig& run, const Mesh& mesh) {
 StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
   const int64_t data_ranks = mesh.sizes().dp;
   const Sharding sharding = run.parallel.sharding();
+  const std::vector<std::string>& frozen = run.train.freeze_modules;
   StoreOptions options{
       .dtype = model_dtype(run.train.precision()),
       .seed = uint64_t(run.train.seed),
+      .only = [frozen](const std::string& name) { return !is_frozen(frozen, name); },
       .also_decays = decays_beside_matrices(run.optim),
       .reduction_class =
           [&mesh](const Parameter& p) {
@@ -216,6 +219,16 @@ StoreOptions store_options(const RunConfig& run, const Mesh& mesh) {
   if (run.parallel.grad_reduce_in_bf16 || run.optim.main_grads_dtype == StateDType::bf16)
     options.gradients_in = DType::bf16;
   return options;
+}
+
+// Every rank has all of its frozen weights, whatever data-parallel ranks divide.
+StoreOptions frozen_options(const RunConfig& run) {
+  return {.dtype = model_dtype(run.train.precision()),
+          .seed = uint64_t(run.train.seed),
+          .gradients = false,
+          .only = [frozen = run.train.freeze_modules](const std::string& name) {
+            return is_frozen(frozen, name);
+          }};
 }
 
 // Samples of packed sequences lie in one row.
@@ -253,6 +266,7 @@ Session::Session(const RunConfig& run, const Sources& sources, Device device, co
       batch_schedule(config.train.batch_schedule(config.model.seq_length, mesh.sizes().dp)),
       chunks(make_chunks(config, layout, mesh)),
       store(modules_of(chunks), device, store_options(config, mesh)),
+      frozen(modules_of(chunks), device, frozen_options(config)),
       buffers(modules_of(chunks), device,
               {.dtype = acc_dtype(store.weights().dtype()), .buffers = true}),
       data_parallel(

@@ -77,7 +77,8 @@ struct Session {
   const Layout layout;
   const BatchSchedule batch_schedule;
   std::vector<std::unique_ptr<Model>> chunks;  // the parts of the model that this rank holds
-  ParameterStore store, buffers;
+  ParameterStore store;                        // what is trained
+  ParameterStore frozen, buffers;  // weights that stay as they are; what has no gradient
   DataParallel data_parallel;
   Optimizer optimizer;
   ModelStage stage;

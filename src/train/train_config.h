@@ -63,6 +63,9 @@ struct TrainConfig {
   std::optional<int64_t> recompute_num_layers;
   std::vector<std::string> recompute_modules;
 
+  // What is not trained.
+  std::vector<std::string> freeze_modules;
+
   // Activations in host memory.
   bool cpu_offloading = false;
   int64_t cpu_offloading_num_layers = 0;

@@ -72,6 +72,11 @@ void TrainConfig::each(Field&& field) {
                  {"gdp_qkv", other_model},
                  {"mhc", other_model}}});
 
+  field("freeze-modules", freeze_modules,
+        "parameters that are not trained: parts of their names from dot to dot, such as embedding, "
+        "mlp or decoder.layers.0; * stands for any letters but dots",
+        Own{});
+
   field("cpu-offloading", cpu_offloading, "keep activations for the backward in host memory",
         Own{});
   field("cpu-offloading-num-layers", cpu_offloading_num_layers,

@@ -28,15 +28,15 @@ class LayerPart : public Module {
   // residual + branch(x): [s/tp, b, h], [s/tp, b, h] -> [s/tp, b, h]. In most layers the two are
   // the same tensor; branches side by side take the same x and add to each other's result.
   virtual Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) = 0;
-  // Whether it is right when a rank has some rows of every sequence only (ForwardContext::cut).
-  // What works on a token at a time is, once it says so.
+  // Whether it is right when a rank has only some rows of each sequence (ForwardContext::cut). A
+  // part that works on one token at a time returns true and needs nothing else.
   virtual bool takes_context_parallel() const { return false; }
 };
 
 struct NamedPart {
-  std::string name;  // in RecomputePolicy::parts and, unless `path` says otherwise, the checkpoint
+  std::string name;  // for --recompute-modules; in the checkpoint too, unless `path` is given
   std::unique_ptr<LayerPart> part;
-  // In the checkpoint; empty: the part's own names stand directly in the layer.
+  // Its name in the checkpoint; empty: the part's parameters stand directly under the layer.
   std::optional<std::string> path = {};
 };
 using LayerParts = std::function<std::vector<NamedPart>(const LayerContext& layer)>;

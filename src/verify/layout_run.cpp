@@ -89,6 +89,7 @@ LayoutOutcome run_layout(const RunConfig& config, const Sources& sources, int wo
       collector.add(into, store, store.weights(), store.kept_weights(), store.kept_weights());
     };
     add_all(outcome.weights, session.store);
+    if (!session.frozen.parameters().empty()) add_all(outcome.weights, session.frozen);
     if (!session.buffers.parameters().empty()) add_all(outcome.buffers, session.buffers);
   });
   return outcome;

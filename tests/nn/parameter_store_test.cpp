@@ -62,6 +62,29 @@ TEST(ParameterStore, NormsAndBiasesHaveBucketsOfTheirOwn) {
   EXPECT_EQ(ParameterStore(other, test_device(), {}).buckets().size(), 1u) << "nothing to overlap";
 }
 
+TEST(ParameterStore, TwoStoresShareAModelByNames) {
+  TwoKinds module;
+  const auto is_norm = [](const std::string& name) { return name == "norm"; };
+  const ParameterStore trained(module, test_device(),
+                               {.only = [&](const std::string& name) { return !is_norm(name); }});
+  const ParameterStore frozen(module, test_device(), {.gradients = false, .only = is_norm});
+  EXPECT_EQ(trained.num_elements(), 8);
+  EXPECT_EQ(frozen.num_elements(), 5);
+  EXPECT_TRUE(module.matrix.gradient().defined());
+  EXPECT_FALSE(module.norm.gradient().defined());
+  EXPECT_EQ(to_values(module.norm.value()), std::vector<double>(5, 1));
+}
+
+TEST(ParameterStore, AStoreThatHoldsNothingTakesNoMemoryUnlessItIsTrained) {
+  TwoKinds module;
+  const auto nothing = [](const std::string&) { return false; };
+  const ParameterStore frozen(module, test_device(), {.gradients = false, .only = nothing});
+  EXPECT_FALSE(frozen.weights().defined());
+  const ParameterStore trained(module, test_device(), {.only = nothing});
+  EXPECT_EQ(trained.weights().numel(), 0);
+  EXPECT_EQ(trained.gradients().numel(), 0);
+}
+
 TEST(ParameterStore, NamesAParameterThatDoesNotExist) {
   TwoKinds module;
   ParameterStore store(module, test_device(), {});

@@ -465,6 +465,24 @@ const LayoutCase kLayouts[] = {
        fully_sharded(c);
        offloaded(c, 0.5);
      }},
+    {"FrozenParts", 4,
+     [](RunConfig& c) {
+       sequence_parallel(c);
+       sharded(c);
+       c.train.bf16 = true;
+       c.train.freeze_modules = {"mlp", "embedding"};
+     }},
+    {"FrozenStage", 2,
+     [](RunConfig& c) {
+       pp(c, 2);
+       c.model.untie_embeddings_and_output_weights = true;
+       c.train.freeze_modules = {"embedding", "decoder.layers.0", "decoder.layers.1"};
+     }},
+    {"FrozenPartsShardedWeights", 2,
+     [](RunConfig& c) {
+       fully_sharded(c);
+       c.train.freeze_modules = {"self_attention"};
+     }},
 };
 
 // Two stages of four context-parallel ranks that do not take the same, with wide heads, so that

@@ -1,5 +1,5 @@
 // What --pipeline-schedule NAME means: a function that returns the schedule as data. The engine
-// checks what it returns before it runs it, so an own schedule may be wrong but not dangerous.
+// checks the schedule before it runs it. So a wrong schedule ends with an error, not with a hang.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ struct ScheduleKind {
   // For two stages or more.
   std::function<Schedule(const ScheduleConfig& config, const OwnOptions& options)> make;
   bool several_chunks = true;  // whether a rank may have several chunks of layers
-  // Why there is no such schedule for `config`, before the run starts; unset: there always is.
+  // Why this schedule does not work for `config`; checked before the run. Unset: it always works.
   std::function<Problems(const ScheduleConfig& config)> problems = {};
   OwnOptions options = {};
 };

@@ -14,8 +14,8 @@ struct LinearOptions {
   Init init = Init::normal(0.02);
 };
 
-// Output rows are cut. Where they come from is the owner's to say: QKV by groups, a gated fc1 in
-// two halves.
+// How the output rows of a matrix are cut. The layer's owner decides: QKV is cut by groups, a gated
+// fc1 in two halves.
 struct RowCut {
   int64_t global_rows = 0, local_rows = 0;
   std::vector<RowPiece> pieces;
@@ -39,9 +39,9 @@ class ColumnLinear : public Module {
 class RowLinear : public Module {
  public:
   RowLinear(int64_t in, int64_t out, const LinearOptions& options, const TensorParallel& tp);
-  // Without the bias, which whoever adds the residual adds too. [s, b, in/tp] -> [s/tp, b, out]
+  // x W^T without the bias: the caller adds it with the residual. [s, b, in/tp] -> [s/tp, b, out]
   Tensor multiply(const Tensor& x, const Remake& remake = {});
-  // residual + the above: on one rank, where nothing has to be summed in between.
+  // residual + multiply(x). For one rank only: several would have to sum in between.
   Tensor multiply_onto(const Tensor& residual, const Tensor& x, const Remake& remake = {});
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   const TensorParallel& tp() const { return tp_; }
