@@ -115,14 +115,14 @@ void check_auto_resume(const OptionSet& options, Problems& problems) {
       !load.empty() && (save == load || std::filesystem::equivalent(save, load, missing));
   for (const char* name : {"ckpt-step", "no-load-optim"}) {
     const bool given = std::string(name) == "ckpt-step" ? options.active("ckpt-step")
-                                                        : !options.active("load-optim");
+                                                        : options.active("load-optim");
     if (same && given)
       add(problems, name,
           str_cat("--", name, " and --auto-resume contradict each other: ", save,
                   " is both --load and --save"),
           "give another --save");
   }
-  if (!options.active("save-optim"))
+  if (options.active("save-optim"))
     add(problems, "no-save-optim", "--auto-resume needs the optimizer's state in checkpoints",
         "leave --no-save-optim out");
 }

@@ -177,8 +177,9 @@ void expect_passed_over(const std::function<void(const Path& shard)>& damage,
                         const std::string& words) {
   const TempFolder folder;
   const Path saved = folder / "saved";
-  const std::string arguments = str_cat("--nproc 2 --max-restarts 3 pretrain", kFlags,
-                                        " --auto-resume --save ", saved.string());
+  const std::string arguments =
+      str_cat("--nproc 2 --max-restarts 3 pretrain", kFlags,
+              " --save-retain-interval 20 --auto-resume --save ", saved.string());
   Launcher first(arguments + " --exit-interval 60", folder / "log");
   ASSERT_EQ(first.wait(), 0) << first.said();
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint_path(saved, 60)))
@@ -213,12 +214,18 @@ TEST(Restarts, ACheckpointWithAFlippedBitIsPassedOverTheSecondTime) {
 TEST(Restarts, AFolderThatLostItsCheckpointsIsNotFilledAnew) {
   const TempFolder folder;
   const Path saved = folder / "saved", gone = folder / "gone";
-  Launcher launcher(str_cat("--nproc 2 --max-restarts 3 pretrain", kFlags, " --save ",
-                            saved.string(), " --train-iters 100000 --save-interval 20"),
-                    folder / "log");
+  const std::string arguments =
+      str_cat("--nproc 2 --max-restarts 3 pretrain", kFlags, " --auto-resume --save ",
+              saved.string(), " --train-iters 100000 --save-interval 20");
+  Launcher first(arguments + " --exit-interval 20", folder / "log");
+  ASSERT_EQ(first.wait(), 0) << first.said();
+  Launcher launcher(arguments, folder / "log");
   ASSERT_TRUE(comes_to(saved, 40)) << launcher.said();
+  // Stopped before, or they would save into a new folder of that name.
+  const std::vector<pid_t> ranks = launcher.ranks();
+  for (const pid_t rank : ranks) ::kill(rank, SIGSTOP);
   std::filesystem::rename(saved, gone);
-  for (const pid_t rank : launcher.ranks()) ::kill(rank, SIGKILL);
+  for (const pid_t rank : ranks) ::kill(rank, SIGKILL);
   EXPECT_EQ(launcher.wait(), 137) << launcher.said();
   EXPECT_THAT(launcher.said(), HasSubstr("has lost its checkpoints, of which "));
 }
