@@ -12,8 +12,8 @@ For each case Megatron trains 15 iterations on CPUs (scripts/megatron_on_cpu.py)
             on two
   export    `phalanx convert export --optimizer` writes what was imported; Megatron loads it with its default strictness
             and its optimizer and goes on to 15: its ten losses beside those of its own run
-Without names of cases all run, except Megatron-FSDP's (names with fsdp): Phalanx neither reads nor writes the format
-fsdp_dtensor yet. They will take the same way, but for the logits: Megatron's model cannot be made there without its ranks.
+Without names of cases all run. Megatron-FSDP's (names with fsdp, --ckpt-format fsdp_dtensor) take the same way, but for the
+logits: its model cannot be made without its ranks.
 Largest differences are printed, a line a case. The exit code is 1 where an fp32 case differs by more than 1e-6 or a case
 fails; the others run all the same. Numbers of 16 bits are rounded after every product, and by other orders of sums
 differently: their differences are only shown.
@@ -102,9 +102,8 @@ CASES.update({
     "gpt2_fsdp2": (2, GPT2, FSDP),
     "gpt2_fsdp2_grads": (2, GPT2, FSDP.replace("optim_grads_params", "optim_grads")),
     "llama_bf16_fsdp2": (2, LLAMA + " --bf16", FSDP),  # in fp32 Megatron cannot save the halves of SwiGLU
-    "llama_bf16_fsdp4": (4, LLAMA + " --bf16", FSDP),
+    "llama_bf16_fsdp4": (4, LLAMA + " --bf16 --micro-batch-size 1", FSDP),  # 4 samples for 4 ranks
 })
-DEFAULT = [name for name in CASES if "fsdp" not in name]
 
 SMALL = ("--seq-length 8 --max-position-embeddings 8 --micro-batch-size 1 --global-batch-size 2 --vocab-size 24 "
          "--make-vocab-size-divisible-by 8 --train-iters 6 --lr 1e-2 --min-lr 1e-3 --lr-decay-style cosine "
@@ -313,7 +312,7 @@ def main():
     parser.add_argument("--work", required=True, help="folder for data, checkpoints and logs")
     parser.add_argument("--phalanx", default=os.path.join(HERE, "..", "build", "release", "phalanx"))
     parser.add_argument("--fixtures", help="folder to write the fixtures of the tests to")
-    parser.add_argument("cases", nargs="*", metavar="case", help="all but those with fsdp: " + " ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="case", help="all: " + " ".join(CASES))
     options = parser.parse_args()
     options.work, options.phalanx = os.path.abspath(options.work), os.path.abspath(options.phalanx)
     if not options.megatron:
@@ -333,7 +332,7 @@ def main():
             Fixture(name, FIXTURES[name], options, data).make(options.fixtures)
         return
     data = make_data(os.path.join(options.work, "tokens"), 400, 96)
-    sys.exit(0 if check_all([Case(name, CASES[name], options, data) for name in options.cases or DEFAULT]) else 1)
+    sys.exit(0 if check_all([Case(name, CASES[name], options, data) for name in options.cases or CASES]) else 1)
 
 
 if __name__ == "__main__":
