@@ -333,8 +333,7 @@ bool wait_without_ranks(std::chrono::milliseconds time) {
   const Deadline end = deadline_in(time);
   for (int left; (left = milliseconds_until(end)) > 0;) {
     pollfd entry{signals.descriptor(), POLLIN, 0};
-    if (::poll(&entry, 1, left) < 0 && errno != EINTR)
-      throw_error(str_cat("poll failed: ", system_text(errno)));
+    PHX_CHECK(::poll(&entry, 1, left) >= 0 || errno == EINTR, "poll failed: ", system_text(errno));
     for (int signal : signals.take())
       if (signal != SIGCHLD) return false;
   }
