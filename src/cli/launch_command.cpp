@@ -170,66 +170,9 @@ void print_line(int rank, OutputKind kind, std::string_view line) {
   std::fflush(to);
 }
 
-}  // namespace
-
-int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
-  LaunchOptions options;
-  OptionSet set;
-  set.add("Launch", options);
-  const Rule rules[] = {{"machines are numbered, and meet somewhere", check_machines},
-                        {"several machines share a secret", check_key},
-                        {"the machine has room for the ranks", check_room}};
-  const CommandHelp help = {
-      "phalanx launch --nproc N [flags] [--] COMMAND [flags of the command]",
-      "Starts N processes of `phalanx COMMAND` as the ranks of one run. Prints the output of rank "
-      "0 "
-      "as it is;\nputs \"[rank] \" before the output of the other ranks and before all errors. "
-      "When one rank fails, all ranks\nend, and the message names the first one that failed; with "
-      "--max-restarts they start again. "
-      "SIGTERM, SIGINT, SIGUSR1 and SIGHUP are passed\non to every rank.\n\n"
-      "On several machines, run it on each with the same flags except --node-rank, and with the "
-      "same secret in\nPHX_JOB_KEY (docs/machines.md).",
-      "phalanx launch --nproc 4 pretrain --config recipe.yaml --tensor-model-parallel-size 4\n"
-      "  PHX_JOB_KEY=... phalanx launch --nproc 4 --nnodes 2 --node-rank 0 --master-addr node0 "
-      "--master-port 29500 pretrain --config recipe.yaml"};
-  const size_t own = own_flags(args);
-  std::span<const std::string> command = args.subspan(own);
-  if (!command.empty() && command[0] == "--") command = command.subspan(1);
-  if (const auto exit_code = parse_args(set, rules, help, args.first(own))) {
-    // Both are told at once: what is wrong here, and with the command.
-    if (*exit_code == kExitUsage && !command.empty() && command[0] == "pretrain")
-      std::cerr << format_problems(pretrain_problems(command.subspan(1), catalogue));
-    return *exit_code;
-  }
-  if (command.empty())
-    throw UsageError(
-        "launch: no command to start\n  hint: phalanx launch --nproc 4 pretrain --config "
-        "recipe.yaml");
-  const int64_t world = options.nnodes * options.nproc;
-  if (const auto exit_code = answer_once(command, world, catalogue)) return *exit_code;
-  const std::string save =
-      command[0] == "pretrain" ? save_folder_of(command.subspan(1), world, catalogue) : "";
-  if (options.max_restarts > 0) {
-    check_restarts(command, save);
-    const std::vector<std::string> later = restarted({command.begin(), command.end()}, 1);
-    if (const auto exit_code = answer_once(later, world, catalogue)) return *exit_code;
-  }
-  make_room_for_files(world);
-
-  std::vector<std::string> first = {std::filesystem::read_symlink("/proc/self/exe").string()};
-  first.insert(first.end(), command.begin(), command.end());
-  LocalRanks ranks{.command = first,
-                   .count = int(options.nproc),
-                   .first_rank = int(options.node_rank * options.nproc),
-                   .world_size = int(world),
-                   .master_host = options.master_addr,
-                   .port = int(options.master_port.value_or(0))};
-  if (!options.interface.empty()) {
-    if (options.nnodes > 1) addresses_of_interface(options.interface);  // is there, or says so here
-    ranks.variables.push_back("PHX_INTERFACE=" + options.interface);
-  }
-  if (options.mesh_port) ranks.variables.push_back(str_cat("PHX_MESH_PORT=", *options.mesh_port));
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end the ranks
+// Runs them until they end in order, or RestartPolicy gives up. The exit code.
+int run_with_restarts(LocalRanks ranks, const std::string& save, const LaunchOptions& options) {
+  const std::vector<std::string> first = ranks.command;
   std::optional<int64_t> checkpoint = newest_checkpoint(save, std::nullopt);
   RestartPolicy policy(options.max_restarts, checkpoint);
   for (;;) {
@@ -267,6 +210,67 @@ int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
     if (!wait_without_ranks(*wait)) return kExitSignal;
     ranks.command = restarted(first, policy.in_a_row());
   }
+}
+
+}  // namespace
+
+int run_launch(std::span<const std::string> args, const Catalogue& catalogue) {
+  LaunchOptions options;
+  OptionSet set;
+  set.add("Launch", options);
+  const Rule rules[] = {{"machines are numbered, and meet somewhere", check_machines},
+                        {"several machines share a secret", check_key},
+                        {"the machine has room for the ranks", check_room}};
+  const CommandHelp help = {
+      "phalanx launch --nproc N [flags] [--] COMMAND [flags of the command]",
+      "Starts N processes of `phalanx COMMAND` as the ranks of one run. Prints the output of rank "
+      "0 as it is;\nputs \"[rank] \" before the output of the other ranks and before all errors. "
+      "When one rank fails, all ranks\nend, and the message names the first one that failed; with "
+      "--max-restarts they start again. "
+      "SIGTERM, SIGINT, SIGUSR1 and SIGHUP are passed\non to every rank.\n\n"
+      "On several machines, run it on each with the same flags except --node-rank, and with the "
+      "same secret in\nPHX_JOB_KEY (docs/machines.md).",
+      "phalanx launch --nproc 4 pretrain --config recipe.yaml --tensor-model-parallel-size 4\n"
+      "  PHX_JOB_KEY=... phalanx launch --nproc 4 --nnodes 2 --node-rank 0 --master-addr node0 "
+      "--master-port 29500 pretrain --config recipe.yaml"};
+  const size_t own = own_flags(args);
+  std::span<const std::string> command = args.subspan(own);
+  if (!command.empty() && command[0] == "--") command = command.subspan(1);
+  if (const auto exit_code = parse_args(set, rules, help, args.first(own))) {
+    // Both are told at once: what is wrong here, and with the command.
+    if (*exit_code == kExitUsage && !command.empty() && command[0] == "pretrain")
+      std::cerr << format_problems(pretrain_problems(command.subspan(1), catalogue));
+    return *exit_code;
+  }
+  if (command.empty())
+    throw UsageError(
+        "launch: no command to start\n  hint: phalanx launch --nproc 4 pretrain --config "
+        "recipe.yaml");
+  const int64_t world = options.nnodes * options.nproc;
+  if (const auto exit_code = answer_once(command, world, catalogue)) return *exit_code;
+  const std::string save =
+      command[0] == "pretrain" ? save_folder_of(command.subspan(1), world, catalogue) : "";
+  if (options.max_restarts > 0) {
+    check_restarts(command, save);
+    const std::vector<std::string> later = restarted({command.begin(), command.end()}, 1);
+    if (const auto exit_code = answer_once(later, world, catalogue)) return *exit_code;
+  }
+  make_room_for_files(world);
+
+  LocalRanks ranks{.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
+                   .count = int(options.nproc),
+                   .first_rank = int(options.node_rank * options.nproc),
+                   .world_size = int(world),
+                   .master_host = options.master_addr,
+                   .port = int(options.master_port.value_or(0))};
+  ranks.command.insert(ranks.command.end(), command.begin(), command.end());
+  if (!options.interface.empty()) {
+    if (options.nnodes > 1) addresses_of_interface(options.interface);  // is there, or says so here
+    ranks.variables.push_back("PHX_INTERFACE=" + options.interface);
+  }
+  if (options.mesh_port) ranks.variables.push_back(str_cat("PHX_MESH_PORT=", *options.mesh_port));
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe behind the log must not end the ranks
+  return run_with_restarts(ranks, save, options);
 }
 
 }  // namespace phx

