@@ -20,6 +20,9 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 struct sigaction before[std::size(kSignals)];
 char first_words[512], second_words[512];
 bool on_terminal = false;
+// Handlers have a stack of their own: a matrix product of oneDNN that is interrupted may keep
+// values below its stack pointer, where a handler's frame would go.
+alignas(64) char handler_stack[1 << 16];
 
 size_t append(char* line, size_t at, size_t room, const char* text) {
   while (*text != '\0' && at < room) line[at++] = *text++;
@@ -71,7 +74,10 @@ StopSignals::StopSignals(const Words& words) {
   on_terminal = ::isatty(STDERR_FILENO) == 1;
   struct sigaction action = {};
   action.sa_handler = on_signal;
+  action.sa_flags = SA_ONSTACK;
   sigemptyset(&action.sa_mask);
+  const stack_t stack = {.ss_sp = handler_stack, .ss_flags = 0, .ss_size = sizeof handler_stack};
+  sigaltstack(&stack, nullptr);
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     sigaction(kSignals[i], &action, &before[i]);
     // nohup: who asked to outlive the terminal does.
