@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "phalanx/base/math.h"
 #include "phalanx/kernels/attention_products.h"
@@ -107,12 +106,6 @@ static PlainAttention plainly(const AttentionInputs& in, const AttentionOptions&
   return *plain;
 }
 
-// To be removed with the first run of AttentionProducts.Cuda* on a GPU that passes.
-static bool products_are_on() {
-  static const bool on = std::getenv("PHX_ATTENTION_PRODUCTS") != nullptr;
-  return on;
-}
-
 AttentionChoice choose_cuda_attention(const AttentionInputs& in, const AttentionOptions& options,
                                       AttentionPass pass) {
   const auto own = [](const char* why) { return AttentionChoice{CudaAttention::own, why}; };
@@ -123,10 +116,6 @@ AttentionChoice choose_cuda_attention(const AttentionInputs& in, const Attention
     return own(
         "cuDNN's dropout would depend on the layout of ranks; --attention-dropout 0 is fast");
   if (options.softcap > 0) {
-    if (!products_are_on())
-      return own(
-          "matrix products for soft caps were not tried on a GPU yet; "
-          "PHX_ATTENTION_PRODUCTS=1 takes them");
     if (const char* why = why_no_products(in)) return own(why);
     return {CudaAttention::products, "cuDNN has no backward with a soft cap on this GPU"};
   }
@@ -138,13 +127,14 @@ AttentionChoice choose_cuda_attention(const AttentionInputs& in, const Attention
   if (in.q.s == 1 && in.k.s > 1) return own("a single query of a longer past needs no tiles");
   // Its graphs align the causal mask with the first key, so the last queries of more keys would
   // see too few of them.
-  if (in.q.s != in.k.s)
+  if (options.causal && in.q.s != in.k.s)
     return own(
-        "cuDNN gets as many keys as queries here, and --cp-comm-type all_gather, or p2p with a "
-        "window, gives more; a2a is fast");
+        "cuDNN's causal mask begins at the first key here, and --cp-comm-type p2p or all_gather "
+        "with a window gives keys before that; a2a is fast");
   if (options.window_left >= 0 && !options.causal)
     return own("cuDNN has no window without a causal mask here");
-  if (in.max_queries() == 1) return own("cuDNN's backward refuses a single position");
+  if (in.max_queries() == 1 || in.max_keys() == 1)
+    return own("cuDNN's backward refuses a single position");
   if (in.packed() && (q.d % 16 != 0 || in.v.d % 16 != 0))
     return own("cuDNN takes packed heads in multiples of 16 only");
   if (pass == AttentionPass::backward && q.device().runtime().deterministic()) {

@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cmath>
 
@@ -17,9 +16,6 @@
 
 namespace phx::kernels {
 namespace {
-
-// Read once, before any test.
-[[maybe_unused]] const int kOn = ::setenv("PHX_ATTENTION_PRODUCTS", "1", /*overwrite=*/1);
 
 using namespace phx::testing;
 using ::testing::HasSubstr;
@@ -110,15 +106,20 @@ void expect_matches_f64(Computed& found, const Case& of, DType dtype) {
                << of.options.window_left << ", " << dtype);
   Computed expected(of, dtype, DType::f64, test_device());
   expected.by_the_front();
-  const auto compare = [&](const char* name, const Tensor& a, const Tensor& b, double allowed) {
+  const auto compare = [&](const char* name, const Tensor& a, const Tensor& b, double allowed,
+                           double floor = 0) {
     SCOPED_TRACE(name);
     const Tensor wide = from_values(to_values(a), a.shape(), DType::f64, test_device());
-    expect_close(wide, b, allowed);
+    expect_close(wide, b, allowed, floor);
   };
+  // A query that sees only itself has the weight 1 whatever its score is: dp and do . o are the
+  // same sum of dv products, whose f32 additions come in two orders. Normal numbers are below 5.
+  const double scale = of.options.scale > 0 ? of.options.scale : 1 / std::sqrt(double(of.d));
+  const double cancelled = double(of.dv) * 0x1p-24 * (5 * 5) * scale * 5;
   Tensors &a = found.tensors(), &b = expected.tensors();
   compare("o", a.o, b.o, tolerance(dtype));
   compare("lse", a.lse, b.lse, 1e-5);
-  compare("dq", a.dq, b.dq, tolerance(dtype));
+  compare("dq", a.dq, b.dq, tolerance(dtype), cancelled);
   // k and v apart: one may be much larger.
   const auto part = [&](const Tensor& x, int64_t begin, int64_t count) {
     const std::vector<double> values = to_values(x);
@@ -128,7 +129,8 @@ void expect_matches_f64(Computed& found, const Case& of, DType dtype) {
         cut.push_back(values[size_t(row * x.dim(2) + c)]);
     return from_values(cut, {x.dim(0), x.dim(1), count}, DType::f64, test_device());
   };
-  compare("dk", part(a.dkv, 0, of.g * of.d), part(b.dkv, 0, of.g * of.d), tolerance(dtype));
+  compare("dk", part(a.dkv, 0, of.g * of.d), part(b.dkv, 0, of.g * of.d), tolerance(dtype),
+          cancelled);
   compare("dv", part(a.dkv, of.g * of.d, of.g * of.dv), part(b.dkv, of.g * of.d, of.g * of.dv),
           tolerance(dtype));
 }

@@ -36,8 +36,8 @@ Gradients gradients_of(const Function& f, std::span<const Tensor> inputs, Seed s
 // curvature.
 void expect_gradients_match(const Function& f, std::vector<Tensor> inputs, double tolerance = 1e-6);
 
-// max |a - b| <= tolerance * max |b|, same shape.
-void expect_close(const Tensor& a, const Tensor& b, double tolerance);
+// max |a - b| <= tolerance * max |b| + floor, same shape.
+void expect_close(const Tensor& a, const Tensor& b, double tolerance, double floor = 0);
 
 // What an op allocates, forward and backward, is the same on cpu and on meta, to the byte and by
 // purpose. f makes its inputs itself on the given device.

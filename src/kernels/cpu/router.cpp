@@ -207,11 +207,13 @@ void route_balance(const Tensor& logits, const RouterOptions& options, int64_t s
       std::vector<char> allowed(size_t(e), 1);
       choose_best(token.p, options.topk, allowed, chosen.data());
       for (const int32_t expert : chosen) counts[sample * e + expert] += Acc(1);
+      Acc of_token = 0;  // of its own: many small numbers added to a large sum would lose digits
       for (int64_t j = 0; j < e; ++j) {
         const Acc p = token.p[size_t(j)];
         scores[sample * e + j] += p;
-        if (p > 0) *entropy -= p * std::log(p);
+        if (p > 0) of_token -= p * std::log(p);
       }
+      *entropy += of_token;
       *z += token.lse * token.lse;
     }
   });
