@@ -1,5 +1,7 @@
 #include "phalanx/comm/meta_world.h"
 
+#include "phalanx/comm/sent_bytes.h"
+
 namespace phx {
 
 namespace {
@@ -13,19 +15,18 @@ class MetaCommunicator : public Communicator {
   bool takes(DeviceKind kind) const override { return kind == DeviceKind::meta; }
 
   void do_all_reduce(const Tensor& x, ReduceOp, const Tensor&, Stream) override {
-    count(CommOp::all_reduce, 2 * others_share(x));
+    count(CommOp::all_reduce, sent_to_reduce(x, size()));
   }
   void do_all_gather(const Tensor&, const Tensor& full, Stream) override {
-    count(CommOp::all_gather, others_share(full));
+    count(CommOp::all_gather, sent_of_whole(full, size()));
   }
   void do_reduce_scatter(const Tensor& full, const Tensor&, const Tensor&, Stream) override {
-    count(CommOp::reduce_scatter, others_share(full));
+    count(CommOp::reduce_scatter, sent_of_whole(full, size()));
   }
   void do_broadcast(const Tensor& x, int, Stream) override { count(CommOp::broadcast, x.bytes()); }
   void do_all_to_all(const Tensor& in, std::span<const int64_t> send_rows, const Tensor&,
                      std::span<const int64_t>, Stream) override {
-    const int64_t row_bytes = in.dim(0) == 0 ? 0 : in.bytes() / in.dim(0);
-    count(CommOp::all_to_all, (in.dim(0) - send_rows[rank()]) * row_bytes);
+    count(CommOp::all_to_all, sent_to_all(in, send_rows, rank()));
   }
   void do_exchange(std::span<const Message> messages, Stream) override {
     for (const Message& message : messages) {
@@ -36,7 +37,6 @@ class MetaCommunicator : public Communicator {
   void do_barrier() override { count(CommOp::barrier, 0); }
 
  private:
-  int64_t others_share(const Tensor& x) const { return x.bytes() / size() * (size() - 1); }
   void count(CommOp op, int64_t bytes) {
     Traffic& traffic = (*traffic_)[{name(), op}];
     ++traffic.calls;

@@ -12,10 +12,7 @@ namespace phx {
 
 struct Traffic {
   int64_t calls = 0;
-  // What this rank sends if the algorithm is one that sends the least: of n bytes among P ranks,
-  // (P-1)/P n for all_gather, reduce_scatter and all_to_all, twice that for all_reduce, n for
-  // broadcast (each passes it on) and send, none for receive. All-to-all counts its own rows.
-  int64_t bytes_sent = 0;
+  int64_t bytes_sent = 0;  // by this rank (comm/sent_bytes.h)
 };
 using TrafficByGroup = std::map<std::pair<std::string, CommOp>, Traffic>;  // by name of the group
 

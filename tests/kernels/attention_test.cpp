@@ -84,15 +84,16 @@ TEST(AttentionPlace, WhatNoGpuKernelKnowsIsAnError) {
               HasSubstr("on GPUs queries from 24 on and keys from 16 on"));
 }
 
-TEST(AttentionChoice, FewerQueriesThanKeysAreNotGivenToCudnn) {
-  const auto chosen = [](AttentionInputs in) {
+TEST(AttentionChoice, FewerQueriesThanKeysAreGivenToCudnnWithoutAMaskOnly) {
+  const auto chosen = [](AttentionInputs in, bool causal = true) {
     in.place.reset();
-    const AttentionChoice choice = choose_cuda_attention(in, {}, AttentionPass::forward);
+    const AttentionChoice choice =
+        choose_cuda_attention(in, {.causal = causal}, AttentionPass::forward);
     return std::string(choice == CudaAttention::cudnn ? "cuDNN" : choice.why);
   };
   EXPECT_EQ(chosen(part(24, 24, kChunk)), "cuDNN");
-  EXPECT_THAT(chosen(part(24, 0, 32)),
-              HasSubstr("--cp-comm-type all_gather, or p2p with a window"));
+  EXPECT_EQ(chosen(part(24, 0, 24), /*causal=*/false), "cuDNN");
+  EXPECT_THAT(chosen(part(24, 0, 32)), HasSubstr("--cp-comm-type p2p or all_gather with a window"));
   AttentionInputs one = part(24, 0, 32);
   one.q = one.q.rows(0, 1);
   EXPECT_EQ(chosen(one), "a single query of a longer past needs no tiles");

@@ -524,6 +524,20 @@ PHX_CUDA_TEST(Attention, CudaMatchesCpuOnTheLastQueries) {
           cuda_tolerance(dtype));
 }
 
+// Without a mask 16 bits take cuDNN's.
+PHX_CUDA_TEST(Attention, CudaMatchesCpuWithMoreOrFewerKeysThanQueries) {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const QkvHeads& heads : {QkvHeads{4, 2, 64, 64}, QkvHeads{4, 4, 192, 128}})
+      for (const auto& [sq, sk] : {std::pair<int64_t, int64_t>{130, 300}, {300, 130}, {64, 1}}) {
+        SCOPED_TRACE(::testing::Message() << sq << " x " << sk << ", " << dtype);
+        expect_cuda_matches_cpu(separate_attention(heads, {.causal = false}),
+                                {randn({sq, 2, heads.n * heads.d}, Seed{1}, dtype),
+                                 randn({sk, 2, heads.g * heads.d}, Seed{2}, dtype),
+                                 randn({sk, 2, heads.g * heads.value_channels()}, Seed{3}, dtype)},
+                                cuda_tolerance(dtype));
+      }
+}
+
 Function attention_on(const std::vector<int64_t>& ends, int64_t longest, const QkvHeads& heads,
                       const AttentionOptions& options) {
   return [=](std::span<const Tensor> in) {

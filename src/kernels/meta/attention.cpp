@@ -84,8 +84,9 @@ namespace {
 int64_t deterministic_bytes(const AttentionInputs& in) {
   const AttentionChunk chunk = deterministic_chunk(in);
   const int64_t n = chunk.key_heads * (in.q.n / in.k.n);
-  const int64_t rows = round_up(in.q.s, 128), d = in.q.d;
-  return chunk.sequences * n * (2 * rows * rows + rows * (4 + (in.q.n != in.k.n ? 2 * d * 2 : 0)));
+  const int64_t rows = round_up(in.q.s, 128), keys = round_up(in.k.s, 128), d = in.q.d;
+  const int64_t of_keys = in.q.n != in.k.n ? keys * 2 * d * 2 : 0;
+  return chunk.sequences * n * (2 * rows * keys + rows * 4 + of_keys);
 }
 
 }  // namespace
@@ -101,9 +102,10 @@ int64_t cudnn_attention_workspace_bytes(const AttentionInputs& in, AttentionPass
   if (in.q.device().runtime().deterministic() && !in.packed())
     return numbers + deterministic_bytes(in);
   // Sums of dq in f32, delta, and where heads share keys dk and dv of all of them. Packed: dq with
-  // the strides of q, dk and dv in f32. Not packed: sequences rounded up to blocks of 128 queries.
+  // the strides of q, dk and dv in f32. Not packed: sequences rounded up to blocks of 128.
   if (in.packed()) return ours + numbers + t * (in.q.stride_s + n + (shared ? 2 * n * d : 0)) * 4;
-  return numbers + in.q.b * n * round_up(in.q.s, 128) * ((d + 1) * 4 + (shared ? 2 * d * 2 : 0));
+  const int64_t of_keys = shared ? round_up(in.k.s, 128) * 2 * d * 2 : 0;
+  return numbers + in.q.b * n * (round_up(in.q.s, 128) * (d + 1) * 4 + of_keys);
 }
 
 }  // namespace phx::kernels::meta

@@ -1,7 +1,9 @@
 #include "phalanx/parallel/context/attention_parts.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "phalanx/kernels/attention_merge.h"
 #include "phalanx/kernels/elementwise.h"
 
 namespace phx {
@@ -58,6 +60,34 @@ kernels::AttentionInputs chunk_inputs(const ContextProblem& problem, size_t nth,
       .cu_seqlens = problem.packed.cu_seqlens,
       .max_seqlen = problem.packed.max_seqlen,
       .place = kernels::AttentionPlace{.query = problem.cut.chunks()[nth] * c, .key = first_key}};
+}
+
+void MergedAttention::add(const KeyViews& keys, int64_t first_key) {
+  const QkvHeads& heads = problem_.in.heads;
+  const Tensor& like = problem_.in.tensors[0];
+  const int64_t c = problem_.chunk, b = problem_.in.b(), n = heads.n, dv = heads.value_channels();
+  Tensor part = empty({c, b, n * dv}, like.dtype(), like.device());
+  Tensor lse = empty({b, n, c}, problem_.acc(), like.device());
+  kernels::attention(chunk_inputs(problem_, nth_, keys, first_key), problem_.options,
+                     heads_of(part, dv, 0, n), lse);
+  if (!lse_.defined()) {
+    first_ = part, lse_ = lse;
+    return;
+  }
+  if (!sum_.defined()) {
+    sum_ = empty(part.shape(), problem_.acc(), like.device());
+    kernels::cast(std::exchange(first_, {}), sum_);
+  }
+  kernels::merge_attention(part, lse, sum_, lse_);
+}
+
+Tensor MergedAttention::finish(const Tensor& o) {
+  Tensor rows = o;
+  if (sum_.defined())
+    kernels::cast(std::exchange(sum_, {}), rows);
+  else
+    copy(std::exchange(first_, {}), rows);
+  return std::exchange(lse_, {});
 }
 
 Tensor with_context_backward(const ContextProblem& problem, const ContextResult& result,

@@ -51,6 +51,23 @@ ContextProblem context_problem(const HeadTensors& in, const AttentionOptions& op
 kernels::AttentionInputs chunk_inputs(const ContextProblem& problem, size_t nth,
                                       const KeyViews& keys, int64_t first_key);
 
+// The attention of one chunk of queries (0 or 1), put together from some of its keys after others.
+class MergedAttention {
+ public:
+  MergedAttention(const ContextProblem& problem, size_t nth) : problem_(problem), nth_(nth) {}
+  // Keys [first_key, ..) of the sequence, of which the chunk sees some.
+  void add(const KeyViews& keys, int64_t first_key);
+  // Writes o [c, b, n * dv]; returns the log-sum-exp [b, n, c].
+  Tensor finish(const Tensor& o);
+
+ private:
+  const ContextProblem& problem_;
+  size_t nth_;
+  Tensor first_;  // [c, b, n * dv] of the first keys, rounded; dropped when others come
+  Tensor sum_;    // of all so far, in acc_dtype
+  Tensor lse_;
+};
+
 // What the backward reads of the forward.
 struct ContextResult {
   Tensor o;                   // [2 c, b, n * dv]

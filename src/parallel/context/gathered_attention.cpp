@@ -108,30 +108,40 @@ Tensor give_back(const ContextProblem& problem, Bring what, const KeyChunks& gra
   return own;
 }
 
-// The keys that a chunk of queries sees.
+// Keys that a chunk of queries sees, side by side.
 struct SeenKeys {
   Tensor rows;
   int64_t first_row, first_key;
 };
-SeenKeys seen_keys(const ContextProblem& problem, size_t nth, const KeyChunks& keys) {
-  const int64_t c = problem.chunk;
-  const auto [first, last] = problem.seen(problem.cut.chunks()[nth]);
-  const int64_t row = keys.row_of(first, c);
-  return {keys.rows.rows(row, (last - first + 1) * c), row, first * c};
+
+// All that it sees; or its own chunk, in which the causal mask begins at the first key, and before
+// that the earlier ones, which need no mask: libraries are quick with both, and with nothing else.
+std::vector<SeenKeys> seen_keys(const ContextProblem& problem, size_t nth, const KeyChunks& keys) {
+  const int64_t c = problem.chunk, own = problem.cut.chunks()[nth];
+  const auto [first, last] = problem.seen(own);
+  const auto chunks = [&](int64_t begin, int64_t count) {
+    const int64_t row = keys.row_of(begin, c);
+    return SeenKeys{keys.rows.rows(row, count * c), row, begin * c};
+  };
+  const bool apart = problem.options.causal && problem.options.window_left < 0 &&
+                     !problem.packed.cu_seqlens.defined() && first < own;
+  if (!apart) return {chunks(first, last - first + 1)};
+  return {chunks(first, own - first), chunks(own, 1)};
 }
 
 ContextResult forward(const ContextProblem& problem, Bring what, Communicator& ranks) {
   const QkvHeads& heads = problem.in.heads;
-  const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
+  const int64_t c = problem.chunk;
   const Tensor& like = problem.in.tensors[0];
   const KeyChunks keys = bring(problem, what, ranks);
-  ContextResult result{.o = empty({2 * c, b, n * dv}, like.dtype(), like.device()), .lse = {}};
+  ContextResult result{.o = empty({2 * c, problem.in.b(), heads.n * heads.value_channels()},
+                                  like.dtype(), like.device()),
+                       .lse = {}};
   for (size_t q = 0; q < 2; ++q) {
-    const SeenKeys seen = seen_keys(problem, q, keys);
-    result.lse[q] = empty({b, n, c}, problem.acc(), like.device());
-    kernels::attention(chunk_inputs(problem, q, key_views(seen.rows, heads), seen.first_key),
-                       problem.options, heads_of(result.o, dv, 0, n).rows(int64_t(q) * c, c),
-                       result.lse[q]);
+    MergedAttention queries(problem, q);
+    for (const SeenKeys& seen : seen_keys(problem, q, keys))
+      queries.add(key_views(seen.rows, heads), seen.first_key);
+    result.lse[q] = queries.finish(result.o.rows(int64_t(q) * c, c));
   }
   return result;
 }
@@ -141,21 +151,26 @@ void backward(const ContextProblem& problem, const ContextResult& result, Bring 
   const QkvHeads& heads = problem.in.heads;
   const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
   const KeyChunks keys = bring(problem, what, ranks);
-  const Tensor dq = empty({2 * c, b, n * heads.d}, d_o.dtype(), d_o.device());
+  const Tensor dq = empty({2 * c, b, n * heads.d}, problem.acc(), d_o.device());
   KeyChunks gradients{.chunks = keys.chunks,
                       .rows = empty(keys.rows.shape(), problem.acc(), d_o.device())};
   set_zero(gradients.rows);
   for (size_t q = 0; q < 2; ++q) {
-    const SeenKeys seen = seen_keys(problem, q, keys);
-    const Tensor part = empty(seen.rows.shape(), d_o.dtype(), d_o.device());
-    const KeyViews d = key_views(part, heads);
     const int64_t row = int64_t(q) * c;
-    kernels::attention_backward(
-        chunk_inputs(problem, q, key_views(seen.rows, heads), seen.first_key), problem.options,
-        heads_of(result.o, dv, 0, n).rows(row, c), result.lse[q],
-        heads_of(d_o, dv, 0, n).rows(row, c),
-        {.dq = heads_of(dq, heads.d, 0, n).rows(row, c), .dk = d.k, .dv = d.v});
-    add_part(part, gradients.rows.rows(seen.first_row, part.dim(0)), /*first=*/false);
+    bool begun = false;
+    for (const SeenKeys& seen : seen_keys(problem, q, keys)) {
+      const Tensor dq_part = empty({c, b, n * heads.d}, d_o.dtype(), d_o.device());
+      const Tensor part = empty(seen.rows.shape(), d_o.dtype(), d_o.device());
+      const KeyViews d = key_views(part, heads);
+      kernels::attention_backward(
+          chunk_inputs(problem, q, key_views(seen.rows, heads), seen.first_key), problem.options,
+          heads_of(result.o, dv, 0, n).rows(row, c), result.lse[q],
+          heads_of(d_o, dv, 0, n).rows(row, c),
+          {.dq = heads_of(dq_part, heads.d, 0, n), .dk = d.k, .dv = d.v});
+      add_part(dq_part, dq.rows(row, c), !begun);
+      add_part(part, gradients.rows.rows(seen.first_row, part.dim(0)), /*first=*/false);
+      begun = true;
+    }
   }
   store_gradients(problem, dq, give_back(problem, what, gradients, ranks), grad);
 }

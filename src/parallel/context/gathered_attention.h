@@ -1,6 +1,6 @@
 // Attention over keys that a rank brings together before it computes: all of them by one gather, or
-// the chunks that its queries see, straight from whoever has them. Each chunk of queries then takes
-// one call. The backward brings them together again, and gives gradients back the same way.
+// the chunks that its queries see, straight from whoever has them. The backward brings them
+// together again, and gives gradients back the same way.
 #pragma once
 
 #include "phalanx/comm/communicator.h"

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "phalanx/core/autograd.h"
-#include "phalanx/kernels/attention_merge.h"
 #include "phalanx/kernels/elementwise.h"
 #include "phalanx/parallel/tensor/overlap.h"
 
@@ -58,31 +57,20 @@ void for_pairs(const ContextProblem& problem, const Tensor& keys, int64_t from, 
 }
 
 ContextResult forward(const ContextProblem& problem, Communicator& ranks) {
-  const QkvHeads& heads = problem.in.heads;
-  const int64_t c = problem.chunk, b = problem.in.b(), n = heads.n, dv = heads.value_channels();
+  const int64_t c = problem.chunk;
   const Tensor& like = problem.in.tensors[0];
-  std::array<Tensor, 2> sums;  // [c, b, n * dv] in acc_dtype
-  ContextResult result;
+  std::array<MergedAttention, 2> queries = {MergedAttention(problem, 0),
+                                            MergedAttention(problem, 1)};
   round_trip(problem.in.keys_and_values(), ranks, [&](const Tensor& keys, int64_t from) {
     for_pairs(problem, keys, from, [&](size_t q, size_t, const KeyViews& views, int64_t first) {
-      Tensor part = empty({c, b, n * dv}, like.dtype(), like.device());
-      Tensor lse = empty({b, n, c}, problem.acc(), like.device());
-      kernels::attention(chunk_inputs(problem, q, views, first), problem.options,
-                         heads_of(part, dv, 0, n), lse);
-      if (sums[q].defined()) {
-        kernels::merge_attention(part, lse, sums[q], result.lse[q]);
-        return;
-      }
-      sums[q] = empty(part.shape(), problem.acc(), like.device());
-      kernels::cast(part, sums[q]);
-      result.lse[q] = lse;
+      queries[q].add(views, first);
     });
   });
-  result.o = empty({2 * c, b, n * dv}, like.dtype(), like.device());
-  for (size_t q = 0; q < 2; ++q) {
-    Tensor rows = result.o.rows(int64_t(q) * c, c);
-    kernels::cast(sums[q], rows);
-  }
+  const int64_t width = problem.in.heads.n * problem.in.heads.value_channels();
+  ContextResult result{.o = empty({2 * c, problem.in.b(), width}, like.dtype(), like.device()),
+                       .lse = {}};
+  for (size_t q = 0; q < 2; ++q)
+    result.lse[q] = queries[q].finish(result.o.rows(int64_t(q) * c, c));
   return result;
 }
 

@@ -3,8 +3,18 @@
 #include <algorithm>
 
 #include "phalanx/base/error.h"
+#include "phalanx/core/op_trace.h"
 
 namespace phx {
+
+namespace {
+
+// For whoever traces a step: when a unit comes into use, and when it is gathered.
+OpLabel mark(const char* what, size_t unit, StreamName stream) {
+  return {.what = what, .number = int(unit), .kind = OpKind::phase, .stream = stream};
+}
+
+}  // namespace
 
 ShardedWeights::ShardedWeights(ParameterStore& store, const GridRanks& ranks,
                                const GatherOptions& options)
@@ -59,6 +69,7 @@ void ShardedWeights::enter(size_t unit) {
   }
   noted_.push_back(unit);
   if (!running_ && noted_.size() > 2) noted_.erase(noted_.begin());
+  const OpScope traced(runtime(), mark("unit", unit, StreamName::compute));
   const std::vector<size_t> next = ahead();
   make_room(next);
   if (!units_[unit].here) gather(unit);
@@ -107,6 +118,7 @@ void ShardedWeights::gather(size_t unit) {
   units_[unit].here = true;
   ++gathers_;
   // The memory may have been another tensor's, which is read until the compute stream is here.
+  const OpScope traced(runtime(), mark("gather of unit", unit, StreamName::dp));
   const Stream lane = runtime().stream(StreamName::dp);
   lane.wait(runtime().stream(StreamName::compute).record());
   ranks_.of(bucket.grid)->all_gather(own, whole, lane);
