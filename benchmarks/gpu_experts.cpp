@@ -15,12 +15,14 @@
 #include <vector>
 
 #include "phalanx/base/error.h"
+#include "phalanx/core/op_trace.h"
 #include "phalanx/core/segment.h"
 #include "phalanx/kernels/cuda/grouped.h"
 #include "phalanx/kernels/matmul.h"
 #include "phalanx/kernels/random_fill.h"
 #include "phalanx/ops/expert_rows.h"
 #include "phalanx/ops/router.h"
+#include "phalanx/report/op_table.h"
 
 using namespace phx;
 using namespace phx::kernels;
@@ -254,6 +256,11 @@ void layer(Bench& bench, const Layer& of) {
   const double back = both - ahead;
   std::printf("  forward %.3f ms %.1f TFLOP/s, backward %.3f ms %.1f TFLOP/s\n", ahead,
               flops / ahead / 1e9, back, 2 * flops / back / 1e9);
+  OpTrace trace(bench.runtime());
+  Segment segment(in, forward);
+  std::printf("%s\n", op_table(trace.collect(), 1, ahead, /*lines=*/20).c_str());
+  segment.backward(std::span(&dy, 1));
+  std::printf("%s\n", op_table(trace.collect(), 1, back, /*lines=*/20).c_str());
   std::fflush(stdout);
 }
 

@@ -524,11 +524,11 @@ PHX_CUDA_TEST(Attention, CudaMatchesCpuOnTheLastQueries) {
           cuda_tolerance(dtype));
 }
 
-// Without a mask 16 bits take cuDNN's.
+// Without a mask 16 bits take cuDNN's, with a plan for each pair of lengths.
 PHX_CUDA_TEST(Attention, CudaMatchesCpuWithMoreOrFewerKeysThanQueries) {
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const QkvHeads& heads : {QkvHeads{4, 2, 64, 64}, QkvHeads{4, 4, 192, 128}})
-      for (const auto& [sq, sk] : {std::pair<int64_t, int64_t>{130, 300}, {300, 130}, {64, 1}}) {
+      for (const auto& [sq, sk] : {std::pair<int64_t, int64_t>{130, 300}, {130, 200}, {300, 130}}) {
         SCOPED_TRACE(::testing::Message() << sq << " x " << sk << ", " << dtype);
         expect_cuda_matches_cpu(separate_attention(heads, {.causal = false}),
                                 {randn({sq, 2, heads.n * heads.d}, Seed{1}, dtype),

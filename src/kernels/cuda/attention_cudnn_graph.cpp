@@ -67,7 +67,7 @@ void open_cudnn() {
 }
 
 // What a graph depends on. Pointers are given at each execution.
-using Key = std::array<int64_t, 37>;
+using Key = std::array<int64_t, 38>;
 
 void put(Key& key, size_t& at, std::initializer_list<int64_t> values) {
   for (int64_t value : values) key.at(at++) = value;
@@ -78,7 +78,7 @@ Key key_of(const AttentionInputs& in, const AttentionOptions& options, Attention
   Key key{};
   size_t at = 0;
   put(key, at,
-      {int64_t(pass), int64_t(in.q.dtype()), in.q.s, in.q.b, in.q.n, in.k.n, in.q.d, in.v.d,
+      {int64_t(pass), int64_t(in.q.dtype()), in.q.s, in.k.s, in.q.b, in.q.n, in.k.n, in.q.d, in.v.d,
        int64_t(options.causal), options.window_left, in.packed() ? in.num_seqs() : 0, in.max_seqlen,
        int64_t(std::bit_cast<uint64_t>(attention_scale(in, options)))});
   for (const HeadView* x : views) put(key, at, {x->stride_s, x->stride_b, x->stride_n});

@@ -5,8 +5,9 @@ namespace phx::kernels::cuda {
 
 namespace {
 
-// NCCL takes 16 to 32 blocks for a large collective on one machine.
-constexpr int kBlocks = 16, kThreads = 512;
+// NCCL takes 16 to 32 blocks for a large collective on one machine. A copy that is given no time is
+// to take none, and has the whole device.
+constexpr int kBlocks = 16, kBlocksOfNoTime = 1024, kThreads = 512;
 // A block copies its share in so many parts, each at its time.
 constexpr int kParts = 32;
 
@@ -32,7 +33,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Word>
 void launch(const Tensor& from, const Tensor& to, uint64_t duration, cudaStream_t stream) {
-  paced_copy_kernel<<<kBlocks, kThreads, 0, stream>>>(
+  const int blocks = duration > 0 ? kBlocks : kBlocksOfNoTime;
+  paced_copy_kernel<<<blocks, kThreads, 0, stream>>>(
       static_cast<const Word*>(from.raw()), from.bytes() / int64_t(sizeof(Word)),
       static_cast<Word*>(to.raw()), to.bytes() / int64_t(sizeof(Word)), duration);
   PHX_CUDA_CHECK(cudaGetLastError());
