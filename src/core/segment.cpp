@@ -1,5 +1,8 @@
 #include "phalanx/core/segment.h"
 
+#include <algorithm>
+
+#include "phalanx/base/math.h"
 #include "phalanx/core/accumulate.h"
 
 namespace phx {
@@ -81,6 +84,51 @@ std::vector<Tensor> recompute(std::span<const Tensor> inputs, const Segment::For
       if (gradients[i].defined() && grad.wants(int(i))) grad.pass(int(i), gradients[i]);
   };
   return with_backward_many(outputs, inputs, backward, /*always=*/true);
+}
+
+namespace {
+
+// f(first row, number of rows) of each piece.
+template <class F>
+void for_pieces(int64_t rows, int64_t pieces, F&& f) {
+  const int64_t step = ceil_div(rows, pieces);
+  for (int64_t first = 0; first < rows; first += step) f(first, std::min(step, rows - first));
+}
+
+}  // namespace
+
+Tensor recompute_rows(const Tensor& x, int64_t pieces,
+                      const std::function<Tensor(const Tensor& rows)>& forward) {
+  const Tensor detached = x.detach();
+  Tensor y;
+  {
+    GradMode off(x.runtime(), false);
+    for_pieces(x.dim(0), pieces, [&](int64_t first, int64_t count) {
+      const Tensor piece = forward(detached.rows(first, count));
+      if (!y.defined()) {
+        Shape shape = piece.shape();
+        shape.set(0, x.dim(0));
+        y = empty(shape, piece.dtype(), piece.device());
+      }
+      Tensor rows = y.rows(first, count);
+      copy(piece, rows);
+    });
+  }
+  if (!x.runtime().grad_enabled()) return y;
+  auto backward = [detached, pieces, forward](std::span<const Tensor> dys, GradOut& grad) {
+    GradMode on(detached.runtime(), true);
+    const Tensor dx = empty_like(detached);
+    for_pieces(detached.dim(0), pieces, [&](int64_t first, int64_t count) {
+      const Tensor in = detached.rows(first, count), dy = dys[0].rows(first, count);
+      Segment segment(std::span(&in, 1), [&](std::span<const Tensor> rows) {
+        return std::vector<Tensor>{forward(rows[0])};
+      });
+      Tensor rows = dx.rows(first, count);
+      copy(segment.backward(std::span(&dy, 1), grad.options())[0], rows);
+    });
+    if (grad.wants(0)) grad.pass(0, dx);
+  };
+  return with_backward_many({y}, std::span(&x, 1), backward, /*always=*/true)[0];
 }
 
 }  // namespace phx

@@ -38,4 +38,9 @@ class Segment {
 // any state.
 std::vector<Tensor> recompute(std::span<const Tensor> inputs, const Segment::Forward& forward);
 
+// The same for a function of every row by itself, x [s, ..] -> y [s, ..], in `pieces` of rows one
+// after the other, forward and backward: what is inside takes the memory of one piece.
+Tensor recompute_rows(const Tensor& x, int64_t pieces,
+                      const std::function<Tensor(const Tensor& rows)>& forward);
+
 }  // namespace phx

@@ -6,8 +6,35 @@ namespace phx {
 
 using kernels::AttentionInputs;
 
+KeptAttention::Result KeptAttention::get(KeptAttention* kept, Runtime& runtime,
+                                         const std::function<Result()>& attend) {
+  if (kept == nullptr) return attend();
+  if (!runtime.grad_enabled()) {
+    kept->results_.push_back(attend());
+    return kept->results_.back();
+  }
+  PHX_ASSERT(!kept->results_.empty(), "attention is computed again that was not computed before");
+  Result result = std::move(kept->results_.front());
+  kept->results_.pop_front();
+  return result;
+}
+
+// o [s, b, n * dv] and its log-sum-exp [b, n, s].
+static KeptAttention::Result attend(const AttentionInputs& in, const AttentionOptions& options,
+                                    KeptAttention* kept) {
+  return KeptAttention::get(kept, in.q.device().runtime(), [&] {
+    const int64_t s = in.q.s, b = in.q.b, n = in.q.n, dv = in.v.d;
+    const DType dtype = in.q.dtype();
+    Tensor o = empty({s, b, n * dv}, dtype, in.q.device());
+    Tensor lse = empty({b, n, s}, acc_dtype(dtype), in.q.device());
+    kernels::attention(in, options, heads_of(o, dv, 0, n), lse);
+    return KeptAttention::Result{.o = o, .lse = {lse}};
+  });
+}
+
 Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOptions& options,
-                 const PackedSequences& packed) {  // [s, b, (n + 2g) * d] -> [s, b, n * d]
+                 const PackedSequences& packed,
+                 KeptAttention* kept) {  // [s, b, (n + 2g) * d] -> [s, b, n * d]
   const int64_t n = heads.n, g = heads.g, d = heads.d;
   PHX_CHECK(heads.value_channels() == d, "attention: within one tensor value heads have the ", d,
             " channels of query heads, not ", heads.dv, ": give q, k and v apart");
@@ -19,21 +46,18 @@ Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOption
                            .v = heads_of(qkv, d, n + g, g),
                            .cu_seqlens = packed.cu_seqlens,
                            .max_seqlen = packed.max_seqlen};
-  const int64_t s = qkv.dim(0), b = qkv.dim(1);
-  Tensor o = empty({s, b, n * d}, qkv.dtype(), qkv.device());
-  Tensor lse = empty({b, n, s}, acc_dtype(qkv.dtype()), qkv.device());
-  kernels::attention(in, options, heads_of(o, d, 0, n), lse);
-
-  return with_backward(
-      o, {qkv},
-      [in, heads, options, o = o.detach(), lse](const Tensor& d_o, GradOut& grad) {  // [s, b, n*d]
-        const int64_t n = heads.n, g = heads.g, d = heads.d;
-        const Tensor& dqkv = grad.out(0);
-        kernels::attention_backward(in, options, heads_of(o, d, 0, n), lse, heads_of(d_o, d, 0, n),
-                                    {.dq = heads_of(dqkv, d, 0, n),
-                                     .dk = heads_of(dqkv, d, n, g),
-                                     .dv = heads_of(dqkv, d, n + g, g)});
-      });
+  const KeptAttention::Result found = attend(in, options, kept);
+  return with_backward(found.o, {qkv},
+                       [in, heads, options, o = found.o.detach(), lse = found.lse[0]](
+                           const Tensor& d_o, GradOut& grad) {  // [s, b, n*d]
+                         const int64_t n = heads.n, g = heads.g, d = heads.d;
+                         const Tensor& dqkv = grad.out(0);
+                         kernels::attention_backward(in, options, heads_of(o, d, 0, n), lse,
+                                                     heads_of(d_o, d, 0, n),
+                                                     {.dq = heads_of(dqkv, d, 0, n),
+                                                      .dk = heads_of(dqkv, d, n, g),
+                                                      .dv = heads_of(dqkv, d, n + g, g)});
+                       });
 }
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHeads& heads,
@@ -50,13 +74,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHea
                            .v = heads_of(v, dv, 0, g),
                            .cu_seqlens = packed.cu_seqlens,
                            .max_seqlen = packed.max_seqlen};
-  Tensor o = empty({q.dim(0), q.dim(1), n * dv}, q.dtype(), q.device());
-  Tensor lse = empty({q.dim(1), n, q.dim(0)}, acc_dtype(q.dtype()), q.device());
-  kernels::attention(in, options, heads_of(o, dv, 0, n), lse);
-
-  return with_backward(o, {q, k, v},
-                       [in, heads, options, o = o.detach(), lse](const Tensor& d_o,
-                                                                 GradOut& grad) {  // [sq, b, n*dv]
+  const KeptAttention::Result found = attend(in, options, nullptr);
+  return with_backward(found.o, {q, k, v},
+                       [in, heads, options, o = found.o.detach(), lse = found.lse[0]](
+                           const Tensor& d_o,
+                           GradOut& grad) {  // [sq, b, n*dv]
                          const int64_t n = heads.n, g = heads.g, d = heads.d,
                                        dv = heads.value_channels();
                          kernels::attention_backward(in, options, heads_of(o, dv, 0, n), lse,
@@ -68,7 +90,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHea
 }
 
 Tensor attention(const Tensor& q, const Tensor& kv, const QkvHeads& heads,
-                 const AttentionOptions& options, const PackedSequences& packed) {
+                 const AttentionOptions& options, const PackedSequences& packed,
+                 KeptAttention* kept) {
   const int64_t n = heads.n, g = heads.g, d = heads.d, dv = heads.value_channels();
   PHX_CHECK(q.rank() == 3 && q.dim(2) == n * d, "attention: with ", n, " heads of ", d,
             " channels q should be [sq, b, ", n * d, "], but it is ", q.shape());
@@ -81,20 +104,19 @@ Tensor attention(const Tensor& q, const Tensor& kv, const QkvHeads& heads,
                            .v = heads_from(kv, g * d, dv, g),
                            .cu_seqlens = packed.cu_seqlens,
                            .max_seqlen = packed.max_seqlen};
-  Tensor o = empty({q.dim(0), q.dim(1), n * dv}, q.dtype(), q.device());
-  Tensor lse = empty({q.dim(1), n, q.dim(0)}, acc_dtype(q.dtype()), q.device());
-  kernels::attention(in, options, heads_of(o, dv, 0, n), lse);
-
-  return with_backward(
-      o, {q, kv}, [in, heads, options, o = o.detach(), lse](const Tensor& d_o, GradOut& grad) {
-        const int64_t n = heads.n, g = heads.g, d = heads.d, dv = heads.value_channels();
-        const Tensor& dkv = grad.out(1);
-        kernels::attention_backward(in, options, heads_of(o, dv, 0, n), lse,
-                                    heads_of(d_o, dv, 0, n),
-                                    {.dq = heads_of(grad.out(0), d, 0, n),
-                                     .dk = heads_from(dkv, 0, d, g),
-                                     .dv = heads_from(dkv, g * d, dv, g)});
-      });
+  const KeptAttention::Result found = attend(in, options, kept);
+  return with_backward(found.o, {q, kv},
+                       [in, heads, options, o = found.o.detach(), lse = found.lse[0]](
+                           const Tensor& d_o, GradOut& grad) {
+                         const int64_t n = heads.n, g = heads.g, d = heads.d,
+                                       dv = heads.value_channels();
+                         const Tensor& dkv = grad.out(1);
+                         kernels::attention_backward(in, options, heads_of(o, dv, 0, n), lse,
+                                                     heads_of(d_o, dv, 0, n),
+                                                     {.dq = heads_of(grad.out(0), d, 0, n),
+                                                      .dk = heads_from(dkv, 0, d, g),
+                                                      .dv = heads_from(dkv, g * d, dv, g)});
+                       });
 }
 
 }  // namespace phx

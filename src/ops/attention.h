@@ -3,6 +3,10 @@
 // log-sum-exp; nothing of size s x s.
 #pragma once
 
+#include <deque>
+#include <functional>
+#include <vector>
+
 #include "phalanx/core/tensor.h"
 #include "phalanx/kernels/attention.h"
 
@@ -25,10 +29,26 @@ struct PackedSequences {
   int64_t max_seqlen = 0;  // the longest, known to the host
 };
 
+// Results of attention that are kept while all around them is computed again in the backward: made
+// and kept where no graph is recorded, and taken, in the same order, where one is.
+class KeptAttention {
+ public:
+  struct Result {
+    Tensor o;                 // [s, b, n * dv]
+    std::vector<Tensor> lse;  // [b, n, rows] of each piece
+  };
+  // Either way `attend` is what computes it.
+  static Result get(KeptAttention* kept, Runtime& runtime, const std::function<Result()>& attend);
+
+ private:
+  std::deque<Result> results_;
+};
+
 // The last dimension is all query heads | all key heads | all value heads. The backward writes one
 // gradient of this same layout, without copies.
 Tensor attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOptions& options = {},
-                 const PackedSequences& packed = {});  // [s, b, (n + 2g) * d] -> [s, b, n * d]
+                 const PackedSequences& packed = {},
+                 KeptAttention* kept = nullptr);  // [s, b, (n + 2g) * d] -> [s, b, n * d]
 
 // From separate tensors; sk may exceed sq: the queries are then the last positions (KV cache).
 // q [sq, b, n * d], k [sk, b, g * d], v [sk, b, g * dv] -> [sq, b, n * dv]
@@ -38,6 +58,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const QkvHea
 // Keys and values in one tensor, all keys, then all values, whose gradient is one tensor, too.
 // q [sq, b, n * d], kv [sk, b, g * (d + dv)] -> [sq, b, n * dv]
 Tensor attention(const Tensor& q, const Tensor& kv, const QkvHeads& heads,
-                 const AttentionOptions& options = {}, const PackedSequences& packed = {});
+                 const AttentionOptions& options = {}, const PackedSequences& packed = {},
+                 KeptAttention* kept = nullptr);
 
 }  // namespace phx

@@ -27,6 +27,8 @@ DType model_dtype(Precision precision) {
 RecomputePolicy recompute_policy(const TrainConfig& config) {
   RecomputePolicy policy;
   policy.offloaded_layers = config.cpu_offloading_num_layers;
+  policy.mlp_tiles = config.mlp_tiles;
+  policy.keep_attention = config.recompute_keep_attention;
   if (!config.recompute_granularity) return policy;
   if (*config.recompute_granularity == RecomputeGranularity::full) {
     policy.layers = config.recompute_method == RecomputeMethod::block

@@ -72,6 +72,10 @@ void check_recompute(const OptionSet& options, Problems& problems) {
           kind == "none" ? "add it" : "selective recompute has modules instead");
     }
   }
+  if (kind != "full" && options.active("recompute-keep-attention"))
+    add(problems, "recompute-keep-attention",
+        "--recompute-keep-attention needs --recompute-granularity full",
+        "leave it out: only whole layers compute their attention again");
   // Beyond Megatron: whole layers from the start, and modules of the others.
   const bool by_block = kind == "full" && options.text("recompute-method") == "block";
   if (kind != "selective" && !by_block && options.active("recompute-modules")) {

@@ -72,6 +72,15 @@ void TrainConfig::each(Field&& field) {
                  {"gdp_qkv", other_model},
                  {"mhc", other_model}}});
 
+  field("recompute-keep-attention", recompute_keep_attention,
+        "full: keep what attention computed (its output and a number for each query and head) "
+        "instead of computing it again with the layer",
+        Own{});
+  field("mlp-tiles", mlp_tiles,
+        "compute the MLP in so many pieces of the sequence, each of them again in the backward, so "
+        "that its activations take the memory of one piece",
+        InRange{1, 4096}, Own{});
+
   field("freeze-modules", freeze_modules,
         "parameters that are not trained: parts of their names from dot to dot, such as embedding, "
         "mlp or decoder.layers.0; * stands for any letters but dots",

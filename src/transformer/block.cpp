@@ -36,10 +36,11 @@ Tensor TransformerLayer::forward(const Tensor& x, const LayerCall& call) {  // [
       y = named.part->add_to(y, y, call);
       continue;
     }
-    y = recompute(std::span(&y, 1), [part = named.part.get(), &rope = call.rope,
-                                     context = call.context](std::span<const Tensor> in) {
-      return std::vector<Tensor>{part->add_to(in[0], in[0], {rope, context, RecomputePolicy{}})};
-    })[0];
+    y = recompute(std::span(&y, 1),
+                  [part = named.part.get(), &rope = call.rope, policy = call.policy.inside(),
+                   context = call.context](std::span<const Tensor> in) {
+                    return std::vector<Tensor>{part->add_to(in[0], in[0], {rope, context, policy})};
+                  })[0];
   }
   return y;
 }
@@ -113,10 +114,13 @@ Tensor TransformerBlock::forward(const Tensor& x, const RopeTables& rope,
   Tensor y = x;
   for (size_t first = 0; first < recomputed; first += unit) {
     const size_t count = std::min(unit, recomputed - first);
-    y = recompute(std::span(&y, 1),
-                  [this, first, count, &rope, context](std::span<const Tensor> in) {
-                    return std::vector<Tensor>{run(in[0], first, count, rope, context, {})};
-                  })[0];
+    ForwardContext of_unit = context;
+    if (policy_.keep_attention && x.runtime().grad_enabled())
+      of_unit.kept_attention = std::make_shared<KeptAttention>();
+    y = recompute(
+        std::span(&y, 1), [this, first, count, &rope, of_unit](std::span<const Tensor> in) {
+          return std::vector<Tensor>{run(in[0], first, count, rope, of_unit, policy_.inside())};
+        })[0];
   }
   y = run(y, recomputed, total - recomputed, rope, context, policy_);
   return final_norm_ ? final_norm_->forward(y) : y;

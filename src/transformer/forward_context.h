@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "phalanx/core/sample_place.h"
@@ -47,6 +48,8 @@ struct ForwardContext {
   // turn, since a router sends equal tokens to the same few.
   bool rehearsal = false;
   KvCache* cache = nullptr;  // generation only
+  // Of a layer that is computed again in the backward, where it keeps what attention found.
+  std::shared_ptr<KeptAttention> kept_attention = {};
 };
 
 }  // namespace phx

@@ -140,7 +140,7 @@ Tensor LatentAttention::core(const Tensor& q, const Tensor& kv, const ForwardCon
   return context_attention(
       q, kv, {.n = heads_.n, .g = heads_.n, .d = heads_.key(), .dv = heads_.value},
       attention_options(config_, layer_, tp_.first(config_.num_attention_heads), context),
-      context.packed, ranks_, layer_);
+      context.packed, ranks_, layer_, context.kept_attention.get());
 }
 
 Tensor LatentAttention::cached(const Tensor& q, const Tensor& kv, const ForwardContext& context) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "phalanx/core/segment.h"
 #include "phalanx/ops/activation.h"
 
 namespace phx {
@@ -46,18 +47,25 @@ Tensor mlp_activation(const TransformerConfig& config, const Tensor& hidden) {
 }
 
 Tensor Mlp::add_to(const Tensor& residual, const Tensor& x,
-                   const LayerCall& call) {                  // [s/tp, b, h] both
-  const Tensor hidden = fc1_.forward(x, call.policy.norms);  // [s, b, f/tp], gated: 2f/tp
-  const Tensor active = mlp_activation(config_, hidden);     // [s, b, f/tp]
+                   const LayerCall& call) {  // [s/tp, b, h] both
+  const BranchLinear::Drop drop{config_.hidden_dropout, dropout_site_};
+  if (call.policy.mlp_tiles > 1 && x.dim(0) > 1) {
+    const auto of_rows = [this](const Tensor& rows) {  // [rows, b, h]
+      return fc2_.multiply(mlp_activation(config_, fc1_.forward(rows, /*remake_norm=*/false)));
+    };
+    const Tensor branch = recompute_rows(x, call.policy.mlp_tiles, of_rows);  // [s/tp, b, h]
+    return fc2_.join(residual, branch, drop, call.context);
+  }
+  const Tensor before = fc1_.forward(x, call.policy.norms);  // [s, b, f/tp], gated: 2f/tp
+  const Tensor active = mlp_activation(config_, before);     // [s, b, f/tp]
   Remake remake;
   if (call.policy.activation) {
-    remake = [this, hidden = hidden.detach()] {
-      GradMode off(hidden.runtime(), false);
-      return mlp_activation(config_, hidden);
+    remake = [this, before = before.detach()] {
+      GradMode off(before.runtime(), false);
+      return mlp_activation(config_, before);
     };
   }
-  return fc2_.add_to(residual, active, {config_.hidden_dropout, dropout_site_}, call.context,
-                     remake);
+  return fc2_.add_to(residual, active, drop, call.context, remake);
 }
 
 }  // namespace phx

@@ -66,11 +66,16 @@ BranchLinear::BranchLinear(int64_t in, int64_t out, const LinearOptions& options
 
 Tensor BranchLinear::add_to(const Tensor& residual, const Tensor& x, const Drop& drop,
                             const ForwardContext& context, const Remake& remake) {
+  const bool drops = context.training && drop.p > 0;
+  if (!post_norm_ && bias() == nullptr && !drops && tp().size() == 1)
+    return multiply_onto(residual, x, remake);
+  return join(residual, multiply(x, remake), drop, context);
+}
+
+Tensor BranchLinear::join(const Tensor& residual, Tensor branch, const Drop& drop,
+                          const ForwardContext& context) {
   const RandomSite random = random_site(drop.site, context, tp(), residual.dim(0));
   const double p = context.training ? drop.p : 0.0;
-  if (!post_norm_ && bias() == nullptr && p == 0 && tp().size() == 1)
-    return multiply_onto(residual, x, remake);
-  Tensor branch = multiply(x, remake);  // [s/tp, b, h]
   if (!post_norm_) {
     if (bias() == nullptr) return bias_dropout_add(residual, branch, Tensor(), p, random);
     return bias_dropout_add(residual, branch, bias()->acquire(), p, random);

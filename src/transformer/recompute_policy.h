@@ -13,6 +13,10 @@ struct RecomputePolicy {
   // num_layers of each pipeline chunk.
   enum class Layers : uint8_t { none, uniform, block } layers = Layers::none;
   int64_t num_layers = 1;
+  bool keep_attention = false;  // what attention found is not computed again with its layer
+  // The MLP's pieces of the sequence, of which one at a time takes memory (more than 1: each is
+  // computed again in the backward).
+  int64_t mlp_tiles = 1;
   // Of every other layer: whole parts by name ("mlp"), and what parts know to leave out.
   std::vector<std::string> parts = {};
   bool core_attention = false;
@@ -24,6 +28,12 @@ struct RecomputePolicy {
   // What these many first layers keep waits for the backward in host memory.
   int64_t offloaded_layers = 0;
 
+  // Inside of what is computed again as a whole.
+  RecomputePolicy inside() const {
+    RecomputePolicy policy;
+    policy.mlp_tiles = mlp_tiles;
+    return policy;
+  }
   bool recomputes(const std::string& part) const {
     return std::ranges::find(parts, part) != parts.end();
   }

@@ -194,7 +194,7 @@ Tensor SelfAttention::core(const Tensor& qkv, const ForwardContext& context) {  
   ranks_.check(context.cut);
   return context_attention(qkv, {.n = heads_.n, .g = heads_.g, .d = heads_.d},
                            attention_options(config_, layer_, heads_.first_head, context),
-                           context.packed, ranks_, layer_);
+                           context.packed, ranks_, layer_, context.kept_attention.get());
 }
 
 Tensor SelfAttention::cached(const Tensor& qkv, const ForwardContext& context) {

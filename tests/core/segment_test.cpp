@@ -108,5 +108,25 @@ TEST(Recompute, GivesTheSameGradientAndKeepsNothingInBetween) {
   EXPECT_EQ(leaf->done, 1);
 }
 
+TEST(RecomputeRows, EveryPieceIsComputedAgainAndGivesItsOwnGradient) {
+  int calls = 0;
+  const auto forward = [&](const Tensor& rows) {
+    ++calls;
+    EXPECT_LE(rows.dim(0), 2);
+    return times(rows, 3);
+  };
+  Tensor x = from_values(std::vector<double>{1, 2, 3, 4, 5}, {5}, DType::f64, test_device());
+  const Tensor dy =
+      from_values(std::vector<double>{1, 10, 100, 1000, 7}, {5}, DType::f64, test_device());
+  Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
+    return std::vector<Tensor>{recompute_rows(in[0], 3, forward)};
+  });
+  EXPECT_EQ(to_values(segment.outputs()[0]), (std::vector<double>{3, 6, 9, 12, 15}));
+  EXPECT_EQ(calls, 3) << "pieces of two rows, and the last one";
+  EXPECT_EQ(to_values(segment.backward(std::span(&dy, 1))[0]),
+            (std::vector<double>{3, 30, 300, 3000, 21}));
+  EXPECT_EQ(calls, 6);
+}
+
 }  // namespace
 }  // namespace phx

@@ -58,8 +58,11 @@ Tensor TokenAhead::forward(const Tensor& hidden, const Tensor& embedded, const R
   if (policy_.layers == RecomputePolicy::Layers::none)
     return run(hidden, embedded, {rope, context, policy_});
   const Tensor in[] = {hidden, embedded};
-  return recompute(in, [this, &rope, context](std::span<const Tensor> kept) {
-    return std::vector<Tensor>{run(kept[0], kept[1], {rope, context, RecomputePolicy{}})};
+  ForwardContext of_layer = context;
+  if (policy_.keep_attention && hidden.runtime().grad_enabled())
+    of_layer.kept_attention = std::make_shared<KeptAttention>();
+  return recompute(in, [this, &rope, of_layer](std::span<const Tensor> kept) {
+    return std::vector<Tensor>{run(kept[0], kept[1], {rope, of_layer, policy_.inside()})};
   })[0];
 }
 

@@ -90,6 +90,16 @@ Tensor MergedAttention::finish(const Tensor& o) {
   return std::exchange(lse_, {});
 }
 
+ContextResult kept_or(const ContextProblem& problem, KeptAttention* kept,
+                      const std::function<ContextResult()>& forward) {
+  const KeptAttention::Result found =
+      KeptAttention::get(kept, problem.in.tensors[0].runtime(), [&] {
+        const ContextResult made = forward();
+        return KeptAttention::Result{.o = made.o, .lse = {made.lse[0], made.lse[1]}};
+      });
+  return {.o = found.o, .lse = {found.lse[0], found.lse[1]}};
+}
+
 Tensor with_context_backward(const ContextProblem& problem, const ContextResult& result,
                              const ContextBackward& backward) {
   ContextProblem kept = problem;

@@ -73,6 +73,9 @@ struct ContextResult {
   Tensor o;                   // [2 c, b, n * dv]
   std::array<Tensor, 2> lse;  // [b, n, c] of each chunk
 };
+// What `forward` computes, unless it was kept (ops/attention.h).
+ContextResult kept_or(const ContextProblem& problem, KeptAttention* kept,
+                      const std::function<ContextResult()>& forward);
 // result.o, differentiable. `backward` writes the gradients of problem.in.tensors.
 using ContextBackward = std::function<void(
     const ContextProblem& problem, const ContextResult& result, const Tensor& d_o, GradOut& grad)>;

@@ -9,14 +9,16 @@ namespace phx {
 
 // As ops/attention.h: the last dimension is all query heads | all key heads | all value heads, and
 // rows are the rank's two chunks. `packed` describes the whole row of all ranks.
-Tensor context_attention(const Tensor& qkv, const QkvHeads& heads, const AttentionOptions& options,
-                         const PackedSequences& packed, const ContextParallel& ranks,
-                         int64_t layer);  // [s/cp, b, (n + 2g) * d] -> [s/cp, b, n * d]
+Tensor context_attention(
+    const Tensor& qkv, const QkvHeads& heads, const AttentionOptions& options,
+    const PackedSequences& packed, const ContextParallel& ranks, int64_t layer,
+    KeptAttention* kept = nullptr);  // [s/cp, b, (n + 2g) * d] -> [s/cp, b, n * d]
 
 // Keys and values in one tensor, all keys, then all values.
 // q [s/cp, b, n * d], kv [s/cp, b, g * (d + dv)] -> [s/cp, b, n * dv]
 Tensor context_attention(const Tensor& q, const Tensor& kv, const QkvHeads& heads,
                          const AttentionOptions& options, const PackedSequences& packed,
-                         const ContextParallel& ranks, int64_t layer);
+                         const ContextParallel& ranks, int64_t layer,
+                         KeptAttention* kept = nullptr);
 
 }  // namespace phx

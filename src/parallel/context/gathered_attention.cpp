@@ -186,8 +186,10 @@ std::vector<int64_t> seen_chunks(const ContextProblem& problem, int64_t rank) {
   return {chunks.begin(), chunks.end()};
 }
 
-Tensor gathered_attention(const ContextProblem& problem, Bring what, Communicator& ranks) {
-  const ContextResult result = forward(problem, what, ranks);
+Tensor gathered_attention(const ContextProblem& problem, Bring what, Communicator& ranks,
+                          KeptAttention* kept) {
+  const ContextResult result =
+      kept_or(problem, kept, [&] { return forward(problem, what, ranks); });
   return with_context_backward(
       problem, result,
       [what, &ranks](const ContextProblem& kept, const ContextResult& found, const Tensor& d_o,

@@ -10,8 +10,8 @@ namespace phx {
 
 enum class Bring : uint8_t { all, seen };
 
-Tensor gathered_attention(const ContextProblem& problem, Bring what,
-                          Communicator& ranks);  // -> [s/cp, b, n * dv]
+Tensor gathered_attention(const ContextProblem& problem, Bring what, Communicator& ranks,
+                          KeptAttention* kept = nullptr);  // -> [s/cp, b, n * dv]
 
 // The chunks that queries of a rank see, ascending.
 std::vector<int64_t> seen_chunks(const ContextProblem& problem, int64_t rank);

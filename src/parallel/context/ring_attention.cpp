@@ -137,8 +137,8 @@ void backward(const ContextProblem& problem, const ContextResult& result, Commun
 
 }  // namespace
 
-Tensor ring_attention(const ContextProblem& problem, Communicator& ranks) {
-  const ContextResult result = forward(problem, ranks);
+Tensor ring_attention(const ContextProblem& problem, Communicator& ranks, KeptAttention* kept) {
+  const ContextResult result = kept_or(problem, kept, [&] { return forward(problem, ranks); });
   return with_context_backward(
       problem, result,
       [&ranks](const ContextProblem& kept, const ContextResult& found, const Tensor& d_o,

@@ -10,6 +10,7 @@
 
 namespace phx {
 
-Tensor ring_attention(const ContextProblem& problem, Communicator& ranks);  // -> [s/cp, b, n * dv]
+Tensor ring_attention(const ContextProblem& problem, Communicator& ranks,
+                      KeptAttention* kept = nullptr);  // -> [s/cp, b, n * dv]
 
 }  // namespace phx
