@@ -2,7 +2,7 @@
 # Kills a training run with SIGKILL at random moments of saving, over and over, in one folder. After
 # every death the checkpoint that the tracker names must be whole and no older than the last one seen,
 # and the next run, on another layout, must go on from it. tests/checkpoint/saver_test.cpp does the
-# same at every single call that writes.
+# same at every single call that writes, and tests/cli/killed_ranks_test.cpp kills single ranks.
 #
 #   scripts/crash_suite.sh [RUNS] [PHALANX]        (200 runs by default)
 set -euo pipefail
@@ -24,11 +24,12 @@ latest() { cat "$folder/saves/latest_checkpointed_iteration.txt" 2>/dev/null || 
 deaths=0 seen=0 torn=0
 for ((run = 1; run <= runs; run++)); do
   # Layouts and kinds of saving take turns: what one writes the next one reads.
-  case $((run % 4)) in
+  case $((run % 5)) in
     0) layout=() ;;
     1) layout=(--async-save) ;;
     2) layout=(--local-ranks 2 --use-distributed-optimizer) ;;
     3) layout=(--tensor-model-parallel-size 2 --async-save) ;;
+    4) layout=(--local-ranks 2 --use-megatron-fsdp --async-save) ;;
   esac
   touch "$folder/started"
   "$phalanx" pretrain "${model[@]}" "${layout[@]}" --train-iters "$iterations" \

@@ -11,7 +11,6 @@ namespace phx {
 
 namespace {
 
-constexpr int64_t kChunkBytes = 16 << 20;  // of memory, read in one go
 constexpr size_t kNamesShown = 5;
 
 std::string shown(const char* title, const std::vector<std::string>& lines) {
@@ -33,7 +32,7 @@ bool fits(const TensorInfo& given, const TensorInfo& wanted, const LoadOptions& 
          (options.convert && computes(given.dtype) && computes(wanted.dtype));
 }
 
-// Rows of a box, about kChunkBytes of them, or of a long row some columns.
+// Rows of a box, about kLoadChunkBytes of them, or of a long row some columns.
 struct Chunk {
   const LocalBox* box = nullptr;
   int64_t row = 0, rows = 0, col = 0, cols = 0;  // within the box
@@ -57,8 +56,8 @@ std::vector<Chunk> chunks_of(const std::vector<LocalBox>& boxes) {
   std::vector<Chunk> chunks;
   for (const LocalBox& box : boxes) {
     const int64_t element = size_of(box.info.dtype);
-    const int64_t cols = std::min(box.cols, std::max<int64_t>(kChunkBytes / element, 1));
-    const int64_t rows = std::max<int64_t>(kChunkBytes / (element * cols), 1);
+    const int64_t cols = std::min(box.cols, std::max<int64_t>(kLoadChunkBytes / element, 1));
+    const int64_t rows = std::max<int64_t>(kLoadChunkBytes / (element * cols), 1);
     for (int64_t row = 0; row < box.rows; row += rows)
       for (int64_t col = 0; col < box.cols; col += cols)
         chunks.push_back({.box = &box,
@@ -81,14 +80,12 @@ class ChunkReader {
     // Copies to a device come behind what it has been told to compute so far.
     if (!on_host)
       runtime_.stream(StreamName::h2d).wait(runtime_.stream(StreamName::compute).record());
-    share_work(chunks.size(), kReaders, [&](Turns& turns) {
+    share_work(chunks.size(), kLoadReaders, [&](Turns& turns) {
       on_host ? read_into_place(chunks, turns) : read_through_buffers(chunks, turns);
     });
   }
 
  private:
-  static constexpr int kReaders = 4;
-
   void read_into_place(std::span<const Chunk> chunks, Turns& turns) {
     std::vector<std::byte> buffer;
     while (const auto i = turns.next()) {
@@ -118,9 +115,9 @@ class ChunkReader {
       const Chunk& chunk = chunks[*i];
       Buffer& buffer = buffers[turn];
       turn = 1 - turn;
-      if (!buffer.memory) buffer.memory = backend.host_buffer(kChunkBytes);
+      if (!buffer.memory) buffer.memory = backend.host_buffer(kLoadChunkBytes);
       backend.wait_on_host(buffer.left);
-      PHX_ASSERT(bytes_of(chunk) <= size_t(kChunkBytes), "a chunk of ", bytes_of(chunk));
+      PHX_ASSERT(bytes_of(chunk) <= size_t(kLoadChunkBytes), "a chunk of ", bytes_of(chunk));
       const std::span bytes(static_cast<std::byte*>(buffer.memory.get()), bytes_of(chunk));
       fetch(chunk, bytes);
       scatter(chunk, bytes);

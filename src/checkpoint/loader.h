@@ -13,6 +13,10 @@
 
 namespace phx {
 
+// Tensors come in chunks of about this size, read by this many threads.
+inline constexpr int64_t kLoadChunkBytes = 16 << 20;
+inline constexpr int kLoadReaders = 4;
+
 struct LoadOptions {
   // Tensors whose names begin so are left alone: optimizer state when only weights are wanted.
   std::vector<std::string> ignored = {};
@@ -27,7 +31,8 @@ struct LoadReport {
   int64_t bytes = 0;    // that this rank took
 };
 
-// "loaded 291 of 291 tensors" is the only success. Memory beside the states: some 100 MiB.
+// "loaded 291 of 291 tensors" is the only success. Memory beside the states:
+// load_memory.h.
 LoadReport load_parameters(const TensorSource& source, const ParameterStore& store,
                            std::span<const FlatState> states, const LoadOptions& options = {});
 

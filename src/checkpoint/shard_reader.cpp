@@ -17,8 +17,8 @@ namespace phx {
 
 namespace {
 
-constexpr int64_t kAlignment = 4096;      // a multiple of what disks ask for
-constexpr int64_t kDirectRead = 4 << 20;  // bytes in one go
+constexpr int64_t kAlignment = 4096;  // a multiple of what disks ask for
+constexpr int64_t kDirectRead = kDirectReadBytes - 2 * kAlignment;  // bytes in one go
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
@@ -27,7 +27,7 @@ struct Free {
 // Of this thread: what the disk fills, and what is copied from there while it is in a cache.
 std::byte* direct_buffer() {
   thread_local const std::unique_ptr<void, Free> memory(
-      std::aligned_alloc(kAlignment, size_t(kDirectRead + 2 * kAlignment)));
+      std::aligned_alloc(kAlignment, size_t(kDirectReadBytes)));
   PHX_CHECK(memory, "no memory left to read a checkpoint");
   return static_cast<std::byte*>(memory.get());
 }

@@ -9,6 +9,9 @@
 
 namespace phx {
 
+// What a thread keeps to read past the page cache.
+inline constexpr int64_t kDirectReadBytes = (4 << 20) + 2 * 4096;
+
 class ShardReader {
  public:
   // Checks the header against what the manifest says. `direct`: bytes that are not in the page

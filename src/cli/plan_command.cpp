@@ -58,8 +58,9 @@ void print_help(const OptionSet& own) {
   std::cout << own.help(
                    "phalanx plan [flags of pretrain] [flags]\n\n"
                    "Runs the training step of every kind of rank on a meta device, which allocates "
-                   "nothing. Prints\nthe memory of each rank by purpose, whether it fits the GPU, "
-                   "and what the rank sends and\ncomputes. Exit code 0: it fits, 1: it does not. "
+                   "nothing. Prints\nthe memory of each rank by purpose and at the start, whether "
+                   "it fits the GPU, and what the rank\nsends and computes. Exit code 0: it fits, "
+                   "1: it does not. "
                    "`phalanx pretrain --help` lists the flags of a run.",
                    "  phalanx plan --config llama3-8b.yaml --world-size 64\n\n"
                    "  phalanx plan --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\\n"
@@ -159,7 +160,8 @@ int plan_and_print(const RunConfig& config, int world, const PlanFlags& flags) {
   const ByteUnits units = flags.units();
   std::cout << plan_heading(config, plan, flags.device()) << "\n"
             << memory_of_ranks(plan, units) << host_memory_of_ranks(plan, units)
-            << largest_line(plan, units) << "\n";
+            << largest_line(plan, units) << "\n"
+            << start_of_ranks(plan, flags.device(), units);
   const bool has_budget = flags.target == PlanTarget::cuda;
   const Budget budget = has_budget ? budget_of(flags, plan) : Budget{};
   Fit result;

@@ -38,6 +38,7 @@ RankPlan plan_rank(const RunConfig& config, int world, int rank, const PlanOptio
   const Mesh mesh(ranks, make_layout(config.layout(), world).mesh);
   RankPlan plan{.rank = rank, .groups = num_groups(mesh)};
   Session session(config, Sources::made_up(config), runtime.device(), mesh);
+  plan.start = start_memory(session);
   for (int i = 0; i < kMostSteps && runtime.allocator().report().replayed_steps == 0; ++i) {
     ranks.reset_traffic();
     const Cost before = runtime.cost();

@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "phalanx/comm/meta_world.h"
-#include "phalanx/core/host_side.h"
 #include "phalanx/core/runtime.h"
 #include "phalanx/kernels/gemm_problem.h"
+#include "phalanx/plan/start_memory.h"
 #include "phalanx/train/session.h"
 
 namespace phx {
@@ -20,6 +20,7 @@ struct PlanOptions {
 
 struct RankPlan {
   int rank = 0;  // of the world
+  StartMemory start;
   // When steps replay their arena. `peak_reserved` includes the first steps, which run from the
   // allocator's cache.
   MemoryReport memory;

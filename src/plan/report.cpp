@@ -161,6 +161,25 @@ std::string host_memory_of_ranks(const RunPlan& plan, ByteUnits units) {
   return host_memory_line(host, [&](int64_t bytes) { return bytes_text(bytes, units); }) + "\n";
 }
 
+std::string start_of_ranks(const RunPlan& plan, DeviceKind target, ByteUnits units) {
+  const auto text = [&](int64_t bytes) { return bytes_text(bytes, units); };
+  const auto taken = [](const RankPlan& rank) { return rank.start.device.peak_reserved; };
+  const auto most = std::ranges::max_element(plan.stages, {}, taken);
+  ListedPieces all;
+  for (const RankPlan& rank : plan.stages) {
+    all.pieces += rank.start.listed_of_stage.pieces;
+    all.blocks += rank.start.listed_of_stage.blocks;
+  }
+  const int64_t read = most_read_memory(target, LoadFrom::native);
+  const int64_t listed = most_manifest_memory(all);
+  return fmt::format(
+      "to start: stage {} takes up to {} before its first step; loading a checkpoint takes up to "
+      "{} of host memory\n  on every rank, {} to read tensors through and {} for a list of up "
+      "to {} pieces; an import reads through up to {}\n",
+      most - plan.stages.begin(), text(taken(*most)), text(read + listed), text(read), text(listed),
+      format_thousands(all.pieces), text(most_read_memory(target, LoadFrom::import)));
+}
+
 std::string communication_of_ranks(const RunPlan& plan, ByteUnits units) {
   std::map<std::pair<std::string, CommOp>, std::pair<Traffic, int>> most;  // and the stage
   for (size_t stage = 0; stage < plan.stages.size(); ++stage) {

@@ -26,6 +26,8 @@ std::string plan_heading(const RunConfig& config, const RunPlan& plan, DeviceKin
 std::string memory_of_ranks(const RunPlan& plan, ByteUnits units);
 // What of the largest stage lies in host memory; empty where nothing does.
 std::string host_memory_of_ranks(const RunPlan& plan, ByteUnits units);
+// What a rank takes before its first step: of its device, and of host memory to load a checkpoint.
+std::string start_of_ranks(const RunPlan& plan, DeviceKind target, ByteUnits units);
 // Bytes sent in a step by group and collective, of the stage that sends most.
 std::string communication_of_ranks(const RunPlan& plan, ByteUnits units);
 std::string flops_of_step(const RunConfig& config, const RunPlan& plan);

@@ -46,6 +46,7 @@ TEST(PlanCommand, ARunThatFitsExitsWithZero) {
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("8 ranks = TP 2 x CP 1 x DP 4 x PP 1"));
   EXPECT_THAT(ran.out, HasSubstr("fits: "));
+  EXPECT_THAT(ran.out, HasSubstr("to start: stage 0 takes up to "));
   EXPECT_THAT(ran.out, HasSubstr("of 3 groups of ranks"));
   EXPECT_THAT(ran.out, HasSubstr("dp-cp  all_reduce"));
 }

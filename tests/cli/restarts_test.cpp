@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,86 +10,20 @@
 #include <functional>
 #include <thread>
 
+#include "cli/launched_run.h"
 #include "phalanx/base/error.h"
 #include "phalanx/base/file.h"
 #include "phalanx/checkpoint/checkpoint_folder.h"
-#include "phalanx/checkpoint/native_checkpoint.h"
 #include "support/temp_folder.h"
 
 namespace phx {
 namespace {
 
+using namespace phx::testing;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const char* const kFlags =
-    " --num-layers 2 --hidden-size 32 --num-attention-heads 4 --ffn-hidden-size 48 --swiglu"
-    " --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --seq-length 16"
-    " --max-position-embeddings 16 --vocab-size 61 --mock-data --micro-batch-size 1"
-    " --global-batch-size 4 --lr 1e-3 --log-interval 100 --device cpu --threads 1"
-    " --train-iters 300 --save-interval 20 --save-retain-interval 1000";
-
-// A launcher as a process of its own, without a shell between: signals go to it.
-class Launcher {
- public:
-  Launcher(const std::string& arguments, const Path& log) : log_(log) {
-    const std::string command =
-        str_cat("exec ", PHX_BINARY, " launch ", arguments, " > ", log.string(), " 2>&1");
-    id_ = ::fork();
-    if (id_ == 0) {
-      ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-      ::_exit(127);
-    }
-  }
-  ~Launcher() {
-    if (id_ <= 0) return;
-    ::kill(id_, SIGKILL);
-    ::waitpid(id_, nullptr, 0);
-  }
-
-  pid_t id() const { return id_; }
-  std::string said() const { return std::filesystem::exists(log_) ? read_file(log_) : ""; }
-  // In the order of their numbers.
-  std::vector<pid_t> ranks() const {
-    std::ifstream in(str_cat("/proc/", id_, "/task/", id_, "/children"));
-    std::vector<pid_t> result;
-    for (pid_t rank = 0; in >> rank;) result.push_back(rank);
-    return result;
-  }
-  int wait() {
-    int status = 0;
-    ::waitpid(std::exchange(id_, 0), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
- private:
-  Path log_;
-  pid_t id_ = 0;
-};
-
-bool comes_to(const Path& saved, int64_t iteration) {
-  for (int i = 0; i < 6000; ++i) {
-    if (latest_checkpoint(saved).value_or(0) >= iteration) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
-
-std::vector<std::byte> bytes_of(const NativeCheckpoint& checkpoint, const std::string& name) {
-  const TensorInfo& info = checkpoint.tensors().at(name);
-  const Box all = whole_box(info.shape);
-  std::vector<std::byte> bytes(size_t(all.numel() * size_of(info.dtype)));
-  checkpoint.read(name, all, bytes);
-  return bytes;
-}
-
-void expect_same_end(const Path& disturbed, const Path& undisturbed) {
-  const NativeCheckpoint a(checkpoint_path(disturbed, 300)), b(checkpoint_path(undisturbed, 300));
-  EXPECT_EQ(a.info("state"), b.info("state"));
-  ASSERT_EQ(a.tensors(), b.tensors());
-  for (const auto& [name, info] : b.tensors())
-    EXPECT_EQ(bytes_of(a, name), bytes_of(b, name)) << name;
-}
+const std::string kFlags = str_cat(kSmallRun, " --train-iters 300");
 
 struct Fault {
   const char* name;
@@ -130,7 +63,7 @@ TEST_P(RestartedRun, EndsWithTheBytesOfAnUndisturbedOne) {
                                       "of 2 in 1 s, newest checkpoint: ")));
   EXPECT_THAT(said, HasSubstr("--auto-resume: the run goes on from "));
   EXPECT_THAT(said, Not(HasSubstr("restart 2 of 2")));  // the second had a new checkpoint
-  expect_same_end(folder / "disturbed", folder / "undisturbed");
+  expect_same_end(folder / "disturbed", folder / "undisturbed", 300);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -169,7 +102,7 @@ TEST(Restarts, LaunchersOfSeveralMachinesStartTheirRanksAgain) {
                                folder / "undisturbed"),
                        folder / "log");
   ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.said();
-  expect_same_end(folder / "disturbed", folder / "undisturbed");
+  expect_same_end(folder / "disturbed", folder / "undisturbed", 300);
 }
 
 // Runs to 60 of 300 iterations, damages what was saved last, and starts the same command again.
@@ -190,7 +123,7 @@ void expect_passed_over(const std::function<void(const Path& shard)>& damage,
   Launcher undisturbed(str_cat("--nproc 2 pretrain", kFlags, " --save ", folder / "whole"),
                        folder / "log");
   ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.said();
-  expect_same_end(saved, folder / "whole");
+  expect_same_end(saved, folder / "whole", 300);
 }
 
 TEST(Restarts, ACheckpointWhoseFilesAreCutIsPassedOver) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "phalanx/comm/thread_world.h"
 #include "phalanx/plan/run_plan.h"
 #include "train/tiny_run.h"
@@ -31,6 +33,7 @@ RunConfig run_of(const LayoutCase& layout) {
 }
 
 struct RankMemory {
+  StartMemory start;
   MemoryReport device;
   HostMemory host;
 };
@@ -44,12 +47,13 @@ std::vector<RankMemory> reports_of_ranks(const RunConfig& config, int world) {
     Runtime runtime({.kind = DeviceKind::cpu, .threads = 2});
     const Mesh mesh(ranks, layout.mesh);
     Session session(config, sources, runtime.device(), mesh);
+    const StartMemory start = start_memory(session);
     for (int64_t i = 0; i < 5; ++i) {
       session.train_batches.load(i * 8);
       session.step.run(session.train_batches, {.iteration = i + 1, .update = i + 1, .lr = 1e-3});
       session.step.collect();
     }
-    reports[size_t(mesh.rank())] = {runtime.allocator().report(), host_memory(runtime)};
+    reports[size_t(mesh.rank())] = {start, runtime.allocator().report(), host_memory(runtime)};
   });
   return reports;
 }
@@ -65,6 +69,18 @@ void expect_same(const MemoryReport& real, const MemoryReport& planned) {
   EXPECT_EQ(real.arena, planned.arena);
   EXPECT_EQ(real.reserved, planned.reserved);
   EXPECT_EQ(real.diverged_steps, 0);
+}
+
+// Before the first step.
+void expect_same_start(const StartMemory& real, const StartMemory& planned) {
+  SCOPED_TRACE("start");
+  expect_same(real.device, planned.device);
+  EXPECT_EQ(real.device.peak_reserved, planned.device.peak_reserved);
+  EXPECT_EQ(real.device.peak_total,
+            std::accumulate(planned.device.live.begin(), planned.device.live.end(), int64_t{0}))
+      << "something was there at the start that is not kept";
+  expect_same(real.host.plain, planned.host.plain);
+  expect_same(real.host.pinned, planned.host.pinned);
 }
 
 bool uses_host(const RunConfig& config) {
@@ -85,9 +101,12 @@ TEST_P(PlanOfLayout, IsWhatEveryCpuRankTakesToTheByte) {
     const MemoryReport& report = real[size_t(rank)].device;
     expect_same(report, of_stage);
     EXPECT_EQ(of_stage.arena > 0, config.train.arena);
+    expect_same(real[size_t(rank)].start.device,
+                plan.stages[size_t(grid.index(rank, "pp"))].start.device);
     // Its own plan also tells how each purpose peaked by itself, and of the first steps.
     const RankPlan own = plan_rank(config, layout.world, rank, {.target = DeviceKind::cpu});
     expect_same(report, own.memory);
+    expect_same_start(real[size_t(rank)].start, own.start);
     EXPECT_EQ(report.peak, own.memory.peak);
     EXPECT_EQ(report.peak_reserved, own.memory.peak_reserved);
     const HostMemory& host = real[size_t(rank)].host;

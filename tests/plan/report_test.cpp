@@ -80,6 +80,15 @@ TEST(PlanReport, TrafficIsOfTheStageThatSendsMost) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("barrier"))) << "what sends nothing is left out";
 }
 
+TEST(PlanReport, AStartIsOfTheStageThatTakesMostAndOfAllPieces) {
+  RunPlan plan = three_stages();
+  plan.stages[1].start.device.peak_reserved = 4096;
+  for (RankPlan& stage : plan.stages) stage.start.listed_of_stage = {.pieces = 1000, .blocks = 0};
+  const std::string text = start_of_ranks(plan, DeviceKind::cuda, ByteUnits::exact);
+  EXPECT_THAT(text, HasSubstr("to start: stage 1 takes up to 4,096 before its first step"));
+  EXPECT_THAT(text, HasSubstr("3,900,000 for a list of up to 3,000 pieces"));
+}
+
 TEST(PlanReport, TheHeadingHasModelRanksAndBatch) {
   const RunConfig config = countable_run();
   EXPECT_EQ(plan_heading(config, plan_run(config, 2, {}), DeviceKind::cuda),
