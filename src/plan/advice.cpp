@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "phalanx/base/error.h"
@@ -45,6 +46,22 @@ std::optional<Remedy> recompute(const RunConfig& config, int world) {
   train.recompute_num_layers = 1;
   train.recompute_modules.clear();
   train.cpu_offloading_num_layers = 0;  // a layer that is computed again keeps nothing
+  return remedy;
+}
+
+// Where sequences are so long that attention takes most of a layer's time, and the MLP's tensors
+// most of its memory.
+std::optional<Remedy> recompute_around_attention(const RunConfig& config, int world) {
+  const int64_t rows = config.model.seq_length / config.parallel.context_parallel_size;
+  if (config.model.seq_length < 4 * config.model.hidden_size) return std::nullopt;
+  if (config.train.recompute_keep_attention && config.train.mlp_tiles > 1) return std::nullopt;
+  constexpr int64_t kRowsOfATile = 16384;
+  const int64_t tiles = std::clamp<int64_t>(rows / kRowsOfATile, 2, 64);
+  const std::optional<Remedy> full = recompute(config, world);
+  Remedy remedy = full ? *full : Remedy{"", config, world};
+  remedy.config.train.recompute_keep_attention = true;
+  remedy.config.train.mlp_tiles = tiles;
+  remedy.flags += str_cat(full ? " " : "", "--recompute-keep-attention --mlp-tiles ", tiles);
   return remedy;
 }
 
@@ -111,7 +128,7 @@ std::optional<Remedy> more_pipeline(const RunConfig& config, int world) {
 
 using MakeRemedy = std::optional<Remedy> (*)(const RunConfig&, int);
 constexpr MakeRemedy kOnTheSameRanks[] = {
-    distributed_optimizer, sequence_parallel,   recompute,
+    distributed_optimizer, sequence_parallel,   recompute,          recompute_around_attention,
     narrow_states,         offloaded_optimizer, smaller_micro_batch};
 constexpr MakeRemedy kMoreCuts[] = {more_tensor_parallel, more_pipeline};
 

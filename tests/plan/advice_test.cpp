@@ -57,6 +57,23 @@ TEST(Advice, WhereARemedySufficesTheyAreNotTriedTogether) {
   EXPECT_FALSE(none.back().fits);
 }
 
+TEST(Advice, LongSequencesAreRecomputedAroundTheirAttention) {
+  RunConfig config = countable_run();
+  config.train.global_batch_size = 4;
+  config.model.seq_length = config.model.max_position_embeddings = 4 * config.model.hidden_size;
+  const RunPlan plan = plan_run(config, 4, {});
+  const auto trials = try_remedies(config, plan, {.plan = {}, .device_bytes = 1});
+  const auto of = [&](const char* end) {
+    const auto found = std::ranges::find_if(
+        trials, [&](const Trial& trial) { return trial.flags.ends_with(end); });
+    EXPECT_NE(found, trials.end()) << end;
+    return found->added_flops;
+  };
+  EXPECT_LT(of("--recompute-num-layers 1 --recompute-keep-attention --mlp-tiles 2"),
+            of("--recompute-num-layers 1") + 0.1)
+      << "the MLP's forward once more, and attention's not";
+}
+
 TEST(Advice, WhatTheRunHasAlreadyIsNotAdvised) {
   RunConfig config = countable_run();
   config.parallel.use_distributed_optimizer = true;
