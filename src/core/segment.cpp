@@ -95,10 +95,28 @@ void for_pieces(int64_t rows, int64_t pieces, F&& f) {
   for (int64_t first = 0; first < rows; first += step) f(first, std::min(step, rows - first));
 }
 
+using OfRows = std::function<Tensor(const Tensor& rows)>;
+
+Tensor with_rows_backward(const Tensor& y, const Tensor& x, int64_t pieces, const OfRows& forward) {
+  auto backward = [x = x.detach(), pieces, forward](std::span<const Tensor> dys, GradOut& grad) {
+    GradMode on(x.runtime(), true);
+    const Tensor dx = empty_like(x);
+    for_pieces(x.dim(0), pieces, [&](int64_t first, int64_t count) {
+      const Tensor in = x.rows(first, count), dy = dys[0].rows(first, count);
+      Segment segment(std::span(&in, 1), [&](std::span<const Tensor> rows) {
+        return std::vector<Tensor>{forward(rows[0])};
+      });
+      Tensor rows = dx.rows(first, count);
+      copy(segment.backward(std::span(&dy, 1), grad.options())[0], rows);
+    });
+    if (grad.wants(0)) grad.pass(0, dx);
+  };
+  return with_backward_many({y}, std::span(&x, 1), backward, /*always=*/true)[0];
+}
+
 }  // namespace
 
-Tensor recompute_rows(const Tensor& x, int64_t pieces,
-                      const std::function<Tensor(const Tensor& rows)>& forward) {
+Tensor recompute_rows(const Tensor& x, int64_t pieces, const OfRows& forward) {
   const Tensor detached = x.detach();
   Tensor y;
   {
@@ -114,21 +132,12 @@ Tensor recompute_rows(const Tensor& x, int64_t pieces,
       copy(piece, rows);
     });
   }
-  if (!x.runtime().grad_enabled()) return y;
-  auto backward = [detached, pieces, forward](std::span<const Tensor> dys, GradOut& grad) {
-    GradMode on(detached.runtime(), true);
-    const Tensor dx = empty_like(detached);
-    for_pieces(detached.dim(0), pieces, [&](int64_t first, int64_t count) {
-      const Tensor in = detached.rows(first, count), dy = dys[0].rows(first, count);
-      Segment segment(std::span(&in, 1), [&](std::span<const Tensor> rows) {
-        return std::vector<Tensor>{forward(rows[0])};
-      });
-      Tensor rows = dx.rows(first, count);
-      copy(segment.backward(std::span(&dy, 1), grad.options())[0], rows);
-    });
-    if (grad.wants(0)) grad.pass(0, dx);
-  };
-  return with_backward_many({y}, std::span(&x, 1), backward, /*always=*/true)[0];
+  return x.runtime().grad_enabled() ? with_rows_backward(y, x, pieces, forward) : y;
+}
+
+Tensor recompute_rows_later(const Tensor& x, const Shape& y, int64_t pieces,
+                            const OfRows& forward) {
+  return with_rows_backward(empty(y, x.dtype(), x.device()), x, pieces, forward);
 }
 
 }  // namespace phx

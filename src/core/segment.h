@@ -42,5 +42,8 @@ std::vector<Tensor> recompute(std::span<const Tensor> inputs, const Segment::For
 // after the other, forward and backward: what is inside takes the memory of one piece.
 Tensor recompute_rows(const Tensor& x, int64_t pieces,
                       const std::function<Tensor(const Tensor& rows)>& forward);
+// Its graph alone, for whoever needs no value: memory of y's shape that nobody has written.
+Tensor recompute_rows_later(const Tensor& x, const Shape& y, int64_t pieces,
+                            const std::function<Tensor(const Tensor& rows)>& forward);
 
 }  // namespace phx

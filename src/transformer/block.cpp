@@ -31,14 +31,19 @@ TransformerLayer::TransformerLayer(std::vector<NamedPart> parts) : parts_(std::m
 
 Tensor TransformerLayer::forward(const Tensor& x, const LayerCall& call) {  // [s/tp, b, h]
   Tensor y = x;
+  RecomputePolicy before_last = call.policy;
+  before_last.output_unused = false;
   for (const NamedPart& named : parts_) {
     if (!call.policy.recomputes(named.name)) {
-      y = named.part->add_to(y, y, call);
+      const bool last = &named == &parts_.back();
+      y = named.part->add_to(y, y, {call.rope, call.context, last ? call.policy : before_last});
       continue;
     }
     y = recompute(std::span(&y, 1),
-                  [part = named.part.get(), &rope = call.rope, policy = call.policy.inside(),
+                  [part = named.part.get(), &rope = call.rope, inside = call.policy.inside(),
                    context = call.context](std::span<const Tensor> in) {
+                    RecomputePolicy policy = inside;
+                    policy.output_unused = in[0].runtime().grad_enabled();  // the second time
                     return std::vector<Tensor>{part->add_to(in[0], in[0], {rope, context, policy})};
                   })[0];
   }
@@ -80,8 +85,10 @@ bool TransformerBlock::takes_context_parallel() const {
 Tensor TransformerBlock::run(const Tensor& x, size_t first, size_t count, const RopeTables& rope,
                              const ForwardContext& context, const RecomputePolicy& policy) {
   Tensor y = x;
+  RecomputePolicy before_last = policy;
+  before_last.output_unused = false;
   for (size_t i = first; i < first + count; ++i)
-    y = layers_[i]->forward(y, {rope, context, policy});
+    y = layers_[i]->forward(y, {rope, context, i + 1 == first + count ? policy : before_last});
   return y;
 }
 
@@ -117,10 +124,12 @@ Tensor TransformerBlock::forward(const Tensor& x, const RopeTables& rope,
     ForwardContext of_unit = context;
     if (policy_.keep_attention && x.runtime().grad_enabled())
       of_unit.kept_attention = std::make_shared<KeptAttention>();
-    y = recompute(
-        std::span(&y, 1), [this, first, count, &rope, of_unit](std::span<const Tensor> in) {
-          return std::vector<Tensor>{run(in[0], first, count, rope, of_unit, policy_.inside())};
-        })[0];
+    y = recompute(std::span(&y, 1),
+                  [this, first, count, &rope, of_unit](std::span<const Tensor> in) {
+                    RecomputePolicy policy = policy_.inside();
+                    policy.output_unused = in[0].runtime().grad_enabled();  // the second time
+                    return std::vector<Tensor>{run(in[0], first, count, rope, of_unit, policy)};
+                  })[0];
   }
   y = run(y, recomputed, total - recomputed, rope, context, policy_);
   return final_norm_ ? final_norm_->forward(y) : y;

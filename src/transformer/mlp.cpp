@@ -53,7 +53,10 @@ Tensor Mlp::add_to(const Tensor& residual, const Tensor& x,
     const auto of_rows = [this](const Tensor& rows) {  // [rows, b, h]
       return fc2_.multiply(mlp_activation(config_, fc1_.forward(rows, /*remake_norm=*/false)));
     };
-    const Tensor branch = recompute_rows(x, call.policy.mlp_tiles, of_rows);  // [s/tp, b, h]
+    const int64_t tiles = call.policy.mlp_tiles;
+    const Tensor branch = call.policy.output_unused && !fc2_.keeps_branch()  // [s/tp, b, h]
+                              ? recompute_rows_later(x, residual.shape(), tiles, of_rows)
+                              : recompute_rows(x, tiles, of_rows);
     return fc2_.join(residual, branch, drop, call.context);
   }
   const Tensor before = fc1_.forward(x, call.policy.norms);  // [s, b, f/tp], gated: 2f/tp

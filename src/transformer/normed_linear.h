@@ -46,6 +46,8 @@ class BranchLinear : public RowLinear {
   // residual + dropout(post_norm(x W^T + b)): [s/tp, b, out], [s, b, in/tp] -> [s/tp, b, out]
   Tensor add_to(const Tensor& residual, const Tensor& x, const Drop& drop,
                 const ForwardContext& context, const Remake& remake = {});
+  // Whether the backward of join() reads the branch.
+  bool keeps_branch() const { return post_norm_.has_value(); }
   // The same behind multiply(), whose result is `branch` [s/tp, b, out].
   Tensor join(const Tensor& residual, Tensor branch, const Drop& drop,
               const ForwardContext& context);

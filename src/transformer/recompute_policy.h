@@ -17,6 +17,8 @@ struct RecomputePolicy {
   // The MLP's pieces of the sequence, of which one at a time takes memory (more than 1: each is
   // computed again in the backward).
   int64_t mlp_tiles = 1;
+  // Of the last part that is computed again with its layer: nobody reads what comes out.
+  bool output_unused = false;
   // Of every other layer: whole parts by name ("mlp"), and what parts know to leave out.
   std::vector<std::string> parts = {};
   bool core_attention = false;

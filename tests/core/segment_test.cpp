@@ -128,5 +128,21 @@ TEST(RecomputeRows, EveryPieceIsComputedAgainAndGivesItsOwnGradient) {
   EXPECT_EQ(calls, 6);
 }
 
+TEST(RecomputeRows, WhatNobodyReadsIsComputedForTheBackwardOnly) {
+  int calls = 0;
+  const Tensor x = from_values(std::vector<double>{1, 2, 3}, {3}, DType::f64, test_device());
+  const Tensor dy = from_values(std::vector<double>{1, 10, 100}, {3}, DType::f64, test_device());
+  Segment segment(std::span(&x, 1), [&](std::span<const Tensor> in) {
+    return std::vector<Tensor>{recompute_rows_later(in[0], {3}, 2, [&](const Tensor& rows) {
+      ++calls;
+      return times(rows, 3);
+    })};
+  });
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(segment.outputs()[0].shape(), Shape({3}));
+  EXPECT_EQ(to_values(segment.backward(std::span(&dy, 1))[0]), (std::vector<double>{3, 30, 300}));
+  EXPECT_EQ(calls, 2);
+}
+
 }  // namespace
 }  // namespace phx
