@@ -85,6 +85,31 @@ TEST(Session, RecomputeChangesNoBit) {
   expect_same_bytes(plain, run(both));
 }
 
+TEST(Session, KeepingWhatAttentionComputedChangesNoBit) {
+  const Outcome plain = run(tiny_run());
+  for (const int64_t layers : {1, 2}) {
+    RunConfig keeping = with_recompute(RecomputeMethod::uniform, layers);
+    keeping.train.recompute_keep_attention = true;
+    expect_same_bytes(plain, run(keeping));
+  }
+}
+
+TEST(Session, AnMlpInPiecesGivesTheSameGradients) {
+  // As with micro-batches of other sizes.
+  RunConfig whole = tiny_run();
+  whole.train.fp64 = true;
+  const auto a = run(whole).losses;
+  for (const int64_t layers : {0, 1, 2})
+    for (const int64_t tiles : {2, 5}) {
+      RunConfig tiled = layers > 0 ? with_recompute(RecomputeMethod::uniform, layers) : whole;
+      tiled.train.fp64 = true;
+      tiled.train.mlp_tiles = tiles;
+      const auto b = run(tiled).losses;
+      for (size_t i = 0; i < a.size(); ++i)
+        EXPECT_NEAR(a[i], b[i], 1e-12 * a[i]) << layers << " layers, " << tiles << " tiles, " << i;
+    }
+}
+
 TEST(Session, TheArenaChangesNoBit) {
   RunConfig plain = tiny_run();
   plain.train.arena = false;
