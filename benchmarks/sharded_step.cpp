@@ -65,6 +65,7 @@ RunConfig sharded(const Case& of, int ranks, Sharding sharding) {
 struct Gathers {
   int count = 0, ahead = 0;
   double late_ms = 0;  // all together
+  double host_us = 0;  // the median of what the host takes for one, tracing included
 };
 
 Gathers gathers_of(const std::vector<OpRecord>& records) {
@@ -76,6 +77,7 @@ Gathers gathers_of(const std::vector<OpRecord>& records) {
     return a.host_begin_ms < b.host_begin_ms;
   });
   Gathers found;
+  std::vector<double> host_us;
   std::string in_use;
   for (size_t i = 0; i < marks.size(); ++i) {
     const std::string& name = marks[i].name;
@@ -85,12 +87,17 @@ Gathers gathers_of(const std::vector<OpRecord>& records) {
     }
     const std::string unit = name.substr(name.find("unit "));
     ++found.count;
+    host_us.push_back((marks[i].host_end_ms - marks[i].host_begin_ms) * 1e3);
     if (unit != in_use) ++found.ahead;
     const auto use = std::find_if(marks.begin() + int64_t(i), marks.end(),
                                   [&](const OpRecord& mark) { return mark.name == unit; });
     if (unit != in_use && use != marks.end())
       found.late_ms += std::max(0.0, marks[i].end_ms - use->begin_ms);
   }
+  if (host_us.empty()) return found;
+  const auto middle = host_us.begin() + int64_t(host_us.size() / 2);
+  std::nth_element(host_us.begin(), middle, host_us.end());
+  found.host_us = *middle;
   return found;
 }
 
@@ -160,7 +167,7 @@ void run(const Settings& settings) {
       {"optim_grads_params", Sharding::optim_grads_params}};
   for (const double gb_s : settings.gb_s) {
     if (gb_s > 0)
-      std::printf("%s, rank 0 of %d, a wire of %.0f GB/s\n", of.name, settings.ranks, gb_s);
+      std::printf("%s, rank 0 of %d, a wire of %g GB/s\n", of.name, settings.ranks, gb_s);
     else
       std::printf("%s, rank 0 of %d, a wire that takes no time\n", of.name, settings.ranks);
     std::optional<Measured> base;
@@ -178,8 +185,9 @@ void run(const Settings& settings) {
       if (m.gathers.count > 0)
         std::printf(
             "\n%23s%d gathers, %d of them while an earlier unit was in use; the device waited %.1f "
-            "ms for them",
-            "", m.gathers.count, m.gathers.ahead, m.gathers.late_ms);
+            "ms "
+            "for them; the host takes %.0f us for one",
+            "", m.gathers.count, m.gathers.ahead, m.gathers.late_ms, m.gathers.host_us);
       std::printf("\n");
       std::fflush(stdout);
     }

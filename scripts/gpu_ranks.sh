@@ -116,7 +116,8 @@ folder = sys.argv[1]
 bases = {name: losses(os.path.join(folder, name + ".jsonl")) for name in ("one", "experts", "deepseek")
          if os.path.exists(os.path.join(folder, name + ".jsonl"))}
 # A bf16 activation has 8 bits: 2^-9 = 0.2% a rounding. The mean of 8192 token losses is far better than one of them;
-# 0.1% of the loss and 3% of the norm leave room for twelve steps that begin to drift apart.
+# 0.1% of the loss and 3% of the norm leave room for twelve steps that begin to drift apart. With experts a rounding may
+# also send a token whose scores are close to another expert, which rounds everything behind it anew: twice as much.
 bad = bool(glob.glob(os.path.join(folder, "*.failed")))
 for path in sorted(glob.glob(os.path.join(folder, "*.jsonl"))):
     name = os.path.basename(path)[:-6]
@@ -125,7 +126,8 @@ for path in sorted(glob.glob(os.path.join(folder, "*.jsonl"))):
     got, one = losses(path), bases[word if word in bases else "one"]
     loss = max(abs(a[0] - b[0]) / b[0] for a, b in zip(got, one))
     norm = max(abs(a[1] - b[1]) / b[1] for a, b in zip(got, one))
-    good = len(got) == len(one) and loss < 1e-3 and norm < 3e-2
+    limit = 2 if word in ("experts", "deepseek") else 1
+    good = len(got) == len(one) and loss < 1e-3 * limit and norm < 3e-2 * limit
     bad |= not good
     print(f"{name:20s} worst difference of {len(got)} steps: loss {loss:.2e}, gradient norm {norm:.2e}", "" if good else "TOO LARGE")
 sys.exit(bad)
