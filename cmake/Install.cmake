@@ -12,10 +12,11 @@ set(targets phx_all phx_flags ${rooms})
 if(PHX_CUDA)
   list(APPEND targets phx_cuda)
 endif()
-install(TARGETS ${targets} EXPORT phalanxTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/phalanx")
-install(EXPORT phalanxTargets NAMESPACE phalanx:: DESTINATION "${package_dir}")
+install(TARGETS ${targets} EXPORT phalanxTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}/phalanx"
+        COMPONENT library)
+install(EXPORT phalanxTargets NAMESPACE phalanx:: DESTINATION "${package_dir}" COMPONENT library)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/phalanx"
-        FILES_MATCHING PATTERN "*.h")
+        COMPONENT library FILES_MATCHING PATTERN "*.h")
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/phalanxConfig.cmake.in" phalanxConfig.cmake
                               INSTALL_DESTINATION "${package_dir}")
@@ -23,7 +24,9 @@ configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/phalanxConfig.cmake.i
 write_basic_package_version_file(phalanxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/phalanxConfig.cmake" "${PROJECT_BINARY_DIR}/phalanxConfigVersion.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/Blas.cmake" "${PROJECT_SOURCE_DIR}/cmake/Text.cmake"
-        DESTINATION "${package_dir}")
+        DESTINATION "${package_dir}" COMPONENT library)
+
+include(Package)
 
 if(PHX_TESTS AND NOT PHX_SANITIZE)  # the programs under examples/, built against what is installed
   add_test(NAME library.ProgramsOfOthersBuildAndTrain

@@ -35,7 +35,7 @@ target_compile_definitions(phx_cli PRIVATE PHX_VERSION="${PROJECT_VERSION}")
 
 add_executable(phalanx src/cli/main.cpp)
 target_link_libraries(phalanx PRIVATE phx_cli)
-install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS phalanx RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 
 if(PHX_TESTS)  # everything the demo does, a few iterations long; what it learns by then is not looked at
   add_test(NAME demo.GoesFromACorpusToTextAndACurve COMMAND "${PROJECT_SOURCE_DIR}/scripts/demo.sh")

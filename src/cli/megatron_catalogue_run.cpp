@@ -49,7 +49,7 @@ std::span<const CatalogueGroup> run_catalogue() {
        .reason = "this mode is not in this build",
        .hint = "leave it out",
        .switches = "freeze-all-layers test-mode",
-       .values = "mlp-chunks-for-training=1 mlp-chunks-for-prefill=1 start-eval-at-iter=0"},
+       .values = "mlp-chunks-for-prefill=1 start-eval-at-iter=0"},
 
       // Numbers.
       {.kind = kImplied,

@@ -54,14 +54,16 @@ std::optional<Remedy> recompute(const RunConfig& config, int world) {
 std::optional<Remedy> recompute_around_attention(const RunConfig& config, int world) {
   const int64_t rows = config.model.seq_length / config.parallel.context_parallel_size;
   if (config.model.seq_length < 4 * config.model.hidden_size) return std::nullopt;
-  if (config.train.recompute_keep_attention && config.train.mlp_tiles > 1) return std::nullopt;
-  constexpr int64_t kRowsOfATile = 16384;
-  const int64_t tiles = std::clamp<int64_t>(rows / kRowsOfATile, 2, 64);
+  if (config.train.recompute_keep_attention && config.train.mlp_chunks_for_training > 1)
+    return std::nullopt;
+  constexpr int64_t kRowsOfAPiece = 16384;
+  const int64_t pieces = std::clamp<int64_t>(rows / kRowsOfAPiece, 2, 64);
   const std::optional<Remedy> full = recompute(config, world);
   Remedy remedy = full ? *full : Remedy{"", config, world};
   remedy.config.train.recompute_keep_attention = true;
-  remedy.config.train.mlp_tiles = tiles;
-  remedy.flags += str_cat(full ? " " : "", "--recompute-keep-attention --mlp-tiles ", tiles);
+  remedy.config.train.mlp_chunks_for_training = pieces;
+  remedy.flags +=
+      str_cat(full ? " " : "", "--recompute-keep-attention --mlp-chunks-for-training ", pieces);
   return remedy;
 }
 

@@ -27,7 +27,7 @@ DType model_dtype(Precision precision) {
 RecomputePolicy recompute_policy(const TrainConfig& config) {
   RecomputePolicy policy;
   policy.offloaded_layers = config.cpu_offloading_num_layers;
-  policy.mlp_tiles = config.mlp_tiles;
+  policy.mlp_pieces = config.mlp_chunks_for_training;
   policy.keep_attention = config.recompute_keep_attention;
   if (!config.recompute_granularity) return policy;
   if (*config.recompute_granularity == RecomputeGranularity::full) {

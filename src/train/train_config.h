@@ -63,7 +63,7 @@ struct TrainConfig {
   std::optional<int64_t> recompute_num_layers;
   std::vector<std::string> recompute_modules;
   bool recompute_keep_attention = false;
-  int64_t mlp_tiles = 1;
+  int64_t mlp_chunks_for_training = 1;
 
   // What is not trained.
   std::vector<std::string> freeze_modules;

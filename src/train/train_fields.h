@@ -76,10 +76,10 @@ void TrainConfig::each(Field&& field) {
         "full: keep what attention computed (its output and a number for each query and head) "
         "instead of computing it again with the layer",
         Own{});
-  field("mlp-tiles", mlp_tiles,
+  field("mlp-chunks-for-training", mlp_chunks_for_training,
         "compute the MLP in so many pieces of the sequence, each of them again in the backward, so "
         "that its activations take the memory of one piece",
-        InRange{1, 4096}, Own{});
+        InRange{1, 4096});
 
   field("freeze-modules", freeze_modules,
         "parameters that are not trained: parts of their names from dot to dot, such as embedding, "

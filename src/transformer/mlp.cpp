@@ -49,14 +49,14 @@ Tensor mlp_activation(const TransformerConfig& config, const Tensor& hidden) {
 Tensor Mlp::add_to(const Tensor& residual, const Tensor& x,
                    const LayerCall& call) {  // [s/tp, b, h] both
   const BranchLinear::Drop drop{config_.hidden_dropout, dropout_site_};
-  if (call.policy.mlp_tiles > 1 && x.dim(0) > 1) {
+  if (call.policy.mlp_pieces > 1 && x.dim(0) > 1) {
     const auto of_rows = [this](const Tensor& rows) {  // [rows, b, h]
       return fc2_.multiply(mlp_activation(config_, fc1_.forward(rows, /*remake_norm=*/false)));
     };
-    const int64_t tiles = call.policy.mlp_tiles;
+    const int64_t pieces = call.policy.mlp_pieces;
     const Tensor branch = call.policy.output_unused && !fc2_.keeps_branch()  // [s/tp, b, h]
-                              ? recompute_rows_later(x, residual.shape(), tiles, of_rows)
-                              : recompute_rows(x, tiles, of_rows);
+                              ? recompute_rows_later(x, residual.shape(), pieces, of_rows)
+                              : recompute_rows(x, pieces, of_rows);
     return fc2_.join(residual, branch, drop, call.context);
   }
   const Tensor before = fc1_.forward(x, call.policy.norms);  // [s, b, f/tp], gated: 2f/tp

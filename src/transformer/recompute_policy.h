@@ -16,7 +16,7 @@ struct RecomputePolicy {
   bool keep_attention = false;  // what attention found is not computed again with its layer
   // The MLP's pieces of the sequence, of which one at a time takes memory (more than 1: each is
   // computed again in the backward).
-  int64_t mlp_tiles = 1;
+  int64_t mlp_pieces = 1;
   // Of the last part that is computed again with its layer: nobody reads what comes out.
   bool output_unused = false;
   // Of every other layer: whole parts by name ("mlp"), and what parts know to leave out.
@@ -33,7 +33,7 @@ struct RecomputePolicy {
   // Inside of what is computed again as a whole.
   RecomputePolicy inside() const {
     RecomputePolicy policy;
-    policy.mlp_tiles = mlp_tiles;
+    policy.mlp_pieces = mlp_pieces;
     return policy;
   }
   bool recomputes(const std::string& part) const {

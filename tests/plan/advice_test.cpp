@@ -69,7 +69,7 @@ TEST(Advice, LongSequencesAreRecomputedAroundTheirAttention) {
     EXPECT_NE(found, trials.end()) << end;
     return found->added_flops;
   };
-  EXPECT_LT(of("--recompute-num-layers 1 --recompute-keep-attention --mlp-tiles 2"),
+  EXPECT_LT(of("--recompute-num-layers 1 --recompute-keep-attention --mlp-chunks-for-training 2"),
             of("--recompute-num-layers 1") + 0.1)
       << "the MLP's forward once more, and attention's not";
 }

@@ -100,13 +100,14 @@ TEST(Session, AnMlpInPiecesGivesTheSameGradients) {
   whole.train.fp64 = true;
   const auto a = run(whole).losses;
   for (const int64_t layers : {0, 1, 2})
-    for (const int64_t tiles : {2, 5}) {
+    for (const int64_t pieces : {2, 5}) {
       RunConfig tiled = layers > 0 ? with_recompute(RecomputeMethod::uniform, layers) : whole;
       tiled.train.fp64 = true;
-      tiled.train.mlp_tiles = tiles;
+      tiled.train.mlp_chunks_for_training = pieces;
       const auto b = run(tiled).losses;
       for (size_t i = 0; i < a.size(); ++i)
-        EXPECT_NEAR(a[i], b[i], 1e-12 * a[i]) << layers << " layers, " << tiles << " tiles, " << i;
+        EXPECT_NEAR(a[i], b[i], 1e-12 * a[i])
+            << layers << " layers, " << pieces << " pieces, " << i;
     }
 }
 

@@ -141,7 +141,7 @@ inline std::vector<MatrixOption> context_matrix_options() {
       {"batch", {batch("1 x 4", 1, 4), batch("2 x 2", 2, 2), batch("4 x 1", 1, 4)}},
       {"recompute",
        {{"none", nothing},
-        tiled_recompute("uniform 1 keep attention 3 tiles", 3),
+        tiled_recompute("uniform 1 keep attention 3 pieces", 3),
         selective_recompute("core_attn layernorm", {"core_attn", "layernorm"}),
         selective_recompute("mlp moe", {"mlp", "moe"})}},
       {"order",

@@ -75,13 +75,13 @@ inline Setting full_recompute(const char* name, RecomputeMethod method, int64_t 
           }};
 }
 
-// The same with what attention found kept, and the MLP in `tiles` pieces of the sequence.
-inline Setting tiled_recompute(const char* name, int64_t tiles) {
+// The same with what attention found kept, and the MLP in `pieces` pieces of the sequence.
+inline Setting tiled_recompute(const char* name, int64_t pieces) {
   const Setting full = full_recompute(name, RecomputeMethod::uniform, 1);
   return {name, [=](Draft& draft) {
             full.apply(draft);
             draft.train.recompute_keep_attention = true;
-            draft.train.mlp_tiles = tiles;
+            draft.train.mlp_chunks_for_training = pieces;
           }};
 }
 
