@@ -22,6 +22,12 @@ void note_idle_training(const OptionSet& options, const PretrainOptions& values,
         report.implied.emplace_back(str_cat("--", name),
                                     str_cat("--optimizer ", rule, " does not have it"));
   };
+  bool dense = false;
+  for (int64_t layer = 0; layer < values.model.num_layers; ++layer)
+    dense |= !values.model.has_experts(layer);
+  if (options.at("mlp-chunks-for-training").given && !dense)
+    report.implied.emplace_back("--mlp-chunks-for-training",
+                                "all layers have experts, and none an MLP of its own");
   idle_with("adam", {"sgd-momentum"});
   idle_with("sgd", {"adam-beta1", "adam-beta2", "adam-eps"});
 }

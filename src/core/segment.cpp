@@ -100,16 +100,19 @@ using OfRows = std::function<Tensor(const Tensor& rows)>;
 Tensor with_rows_backward(const Tensor& y, const Tensor& x, int64_t pieces, const OfRows& forward) {
   auto backward = [x = x.detach(), pieces, forward](std::span<const Tensor> dys, GradOut& grad) {
     GradMode on(x.runtime(), true);
-    const Tensor dx = empty_like(x);
+    const Tensor dx = grad.wants(0) ? empty_like(x) : Tensor();
     for_pieces(x.dim(0), pieces, [&](int64_t first, int64_t count) {
       const Tensor in = x.rows(first, count), dy = dys[0].rows(first, count);
       Segment segment(std::span(&in, 1), [&](std::span<const Tensor> rows) {
         return std::vector<Tensor>{forward(rows[0])};
       });
+      // Nothing is deferred: what waits for later would keep all pieces in memory.
+      const std::vector<Tensor> of_piece = segment.backward(std::span(&dy, 1));
+      if (!dx.defined()) return;
       Tensor rows = dx.rows(first, count);
-      copy(segment.backward(std::span(&dy, 1), grad.options())[0], rows);
+      copy(of_piece[0], rows);
     });
-    if (grad.wants(0)) grad.pass(0, dx);
+    if (dx.defined()) grad.pass(0, dx);
   };
   return with_backward_many({y}, std::span(&x, 1), backward, /*always=*/true)[0];
 }

@@ -49,21 +49,36 @@ std::optional<Remedy> recompute(const RunConfig& config, int world) {
   return remedy;
 }
 
-// Where sequences are so long that attention takes most of a layer's time, and the MLP's tensors
-// most of its memory.
-std::optional<Remedy> recompute_around_attention(const RunConfig& config, int world) {
-  const int64_t rows = config.model.seq_length / config.parallel.context_parallel_size;
-  if (config.model.seq_length < 4 * config.model.hidden_size) return std::nullopt;
-  if (config.train.recompute_keep_attention && config.train.mlp_chunks_for_training > 1)
-    return std::nullopt;
+bool is_long(const RunConfig& config) {
+  return config.model.seq_length >= 4 * config.model.hidden_size;
+}
+
+// The MLP's tensors are the largest of a layer.
+std::optional<Remedy> mlp_in_pieces(const RunConfig& config, int world) {
+  bool dense = false;
+  for (int64_t layer = 0; layer < config.model.num_layers; ++layer)
+    dense |= !config.model.has_experts(layer);
+  if (!dense || !is_long(config)) return std::nullopt;
   constexpr int64_t kRowsOfAPiece = 16384;
+  const int64_t rows = config.model.seq_length / config.parallel.context_parallel_size;
   const int64_t pieces = std::clamp<int64_t>(rows / kRowsOfAPiece, 2, 64);
-  const std::optional<Remedy> full = recompute(config, world);
-  Remedy remedy = full ? *full : Remedy{"", config, world};
-  remedy.config.train.recompute_keep_attention = true;
+  if (config.train.mlp_chunks_for_training >= pieces) return std::nullopt;
+  Remedy remedy{str_cat("--mlp-chunks-for-training ", pieces), config, world};
   remedy.config.train.mlp_chunks_for_training = pieces;
-  remedy.flags +=
-      str_cat(full ? " " : "", "--recompute-keep-attention --mlp-chunks-for-training ", pieces);
+  return remedy;
+}
+
+// Attention takes most of the time of long sequences: full recompute would do it twice.
+std::optional<Remedy> recompute_around_attention(const RunConfig& config, int world) {
+  if (!is_long(config)) return std::nullopt;
+  std::optional<Remedy> remedy = recompute(config, world);
+  if (!remedy) return std::nullopt;
+  remedy->config.train.recompute_keep_attention = true;
+  remedy->flags += " --recompute-keep-attention";
+  if (const std::optional<Remedy> pieces = mlp_in_pieces(remedy->config, world)) {
+    remedy->config = pieces->config;
+    remedy->flags += " " + pieces->flags;
+  }
   return remedy;
 }
 
@@ -130,8 +145,10 @@ std::optional<Remedy> more_pipeline(const RunConfig& config, int world) {
 
 using MakeRemedy = std::optional<Remedy> (*)(const RunConfig&, int);
 constexpr MakeRemedy kOnTheSameRanks[] = {
-    distributed_optimizer, sequence_parallel,   recompute,          recompute_around_attention,
+    distributed_optimizer, sequence_parallel,   recompute,          mlp_in_pieces,
     narrow_states,         offloaded_optimizer, smaller_micro_batch};
+// Quicker than one of those, and larger: no part of all together.
+constexpr MakeRemedy kInstead[] = {recompute_around_attention};
 constexpr MakeRemedy kMoreCuts[] = {more_tensor_parallel, more_pipeline};
 
 class Tryer {
@@ -147,6 +164,7 @@ class Tryer {
   std::vector<Trial> run() {
     bool fits = false;
     for (const MakeRemedy make : kOnTheSameRanks) fits |= attempt(make(config_, world_));
+    for (const MakeRemedy make : kInstead) fits |= attempt(make(config_, world_));
     for (const MakeRemedy make : kMoreCuts) fits |= attempt(make(config_, world_));
     if (!fits && trials_.size() > 1) attempt(all_together());
     return std::move(trials_);

@@ -1,6 +1,6 @@
 // What a rank takes before its first step. Whatever it initialises or loads goes to its place at
 // once: a rank never has more of the weights or of the optimizer's state than its share, and no
-// copy of that.
+// copy of that. (Weights that are frozen are whole on every rank.)
 #pragma once
 
 #include "phalanx/checkpoint/load_memory.h"

@@ -35,7 +35,7 @@ Tensor TransformerLayer::forward(const Tensor& x, const LayerCall& call) {  // [
   before_last.output_unused = false;
   for (const NamedPart& named : parts_) {
     if (!call.policy.recomputes(named.name)) {
-      const bool last = &named == &parts_.back();
+      const bool last = &named == &parts_.back() && named.part->may_leave_out_result();
       y = named.part->add_to(y, y, {call.rope, call.context, last ? call.policy : before_last});
       continue;
     }
@@ -43,7 +43,8 @@ Tensor TransformerLayer::forward(const Tensor& x, const LayerCall& call) {  // [
                   [part = named.part.get(), &rope = call.rope, inside = call.policy.inside(),
                    context = call.context](std::span<const Tensor> in) {
                     RecomputePolicy policy = inside;
-                    policy.output_unused = in[0].runtime().grad_enabled();  // the second time
+                    policy.output_unused =  // the second time
+                        part->may_leave_out_result() && in[0].runtime().grad_enabled();
                     return std::vector<Tensor>{part->add_to(in[0], in[0], {rope, context, policy})};
                   })[0];
   }

@@ -28,6 +28,9 @@ class LayerPart : public Module {
   // residual + branch(x): [s/tp, b, h], [s/tp, b, h] -> [s/tp, b, h]. In most layers the two are
   // the same tensor; branches side by side take the same x and add to each other's result.
   virtual Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) = 0;
+  // Whether it may leave out what only its result needs if RecomputePolicy::output_unused says so.
+  // A part that hands its call on to others must not: they would not know who reads them.
+  virtual bool may_leave_out_result() const { return false; }
   // Whether it is right when a rank has only some rows of each sequence (ForwardContext::cut). A
   // part that works on one token at a time returns true and needs nothing else.
   virtual bool takes_context_parallel() const { return false; }

@@ -15,6 +15,7 @@ class Mlp : public LayerPart {
 
   Tensor add_to(const Tensor& residual, const Tensor& x, const LayerCall& call) override;
   bool takes_context_parallel() const override { return true; }
+  bool may_leave_out_result() const override { return true; }
 
  private:
   const TransformerConfig& config_;

@@ -39,6 +39,8 @@ RunConfig on_one_rank(const RunConfig& config, int world) {
   one.train.recompute_method = {};
   one.train.recompute_num_layers = {};
   one.train.recompute_modules = {};
+  one.train.recompute_keep_attention = false;
+  one.train.mlp_chunks_for_training = 1;
   one.train.cpu_offloading_num_layers = 0;
   one.optim.optimizer_cpu_offload = false;
   return one;

@@ -72,10 +72,12 @@ std::optional<LedgerEntry> unfinished_call(const Path& ledgers, int rank) {
   return std::nullopt;
 }
 
-bool is_writing(const Path& saved) {
-  if (!std::filesystem::exists(saved)) return false;
-  for (const auto& entry : std::filesystem::directory_iterator(saved))
-    if (entry.is_directory() && entry.path().extension() == ".tmp") return true;
+// A checkpoint that was begun after `since`: a rank that was killed in a save leaves its folder.
+bool is_writing(const Path& saved, std::filesystem::file_time_type since) {
+  std::error_code gone;  // renamed while we look
+  for (const auto& entry : std::filesystem::directory_iterator(saved, gone))
+    if (entry.path().extension() == ".tmp" && entry.last_write_time(gone) > since && !gone)
+      return true;
   return false;
 }
 
@@ -84,11 +86,13 @@ constexpr When kWhen[] = {When::gathers_weights, When::saves, When::sums_gradien
 
 class KilledRun {
  public:
-  KilledRun(const std::string& arguments, int ranks, const Path& folder, uint64_t seed)
+  // `any_time`: a kill at any time comes within this after the ranks began.
+  KilledRun(const std::string& arguments, int ranks, const Path& folder, milliseconds any_time)
       : saved_(folder / "disturbed"),
         ledgers_(folder / "ledgers"),
         num_ranks_(ranks),
-        random_(seed) {
+        any_time_(any_time),
+        random_(uint64_t(ranks)) {
     ::setenv("PHX_LEDGER_DIR", ledgers_.c_str(), 1);
     launcher_.emplace(arguments + " --save " + saved_.string(), folder / "log");
     ::unsetenv("PHX_LEDGER_DIR");
@@ -104,7 +108,7 @@ class KilledRun {
     ASSERT_TRUE(until([&] { return all_new(); })) << launcher_->said();
     const int victim = int(random_() % uint64_t(num_ranks_));
     if (when == When::any_time)
-      std::this_thread::sleep_for(milliseconds(random_() % 800));
+      std::this_thread::sleep_for(milliseconds(random_() % uint64_t(any_time_.count())));
     else
       std::this_thread::sleep_for(microseconds(random_() % 20000));
     ASSERT_TRUE(until([&] { return kill_if(when, victim); })) << launcher_->said();
@@ -122,7 +126,7 @@ class KilledRun {
 
   bool is_at(When when, int victim) const {
     if (when == When::any_time) return true;
-    if (when == When::saves) return is_writing(saved_);
+    if (when == When::saves) return is_writing(saved_, killed_at_);
     const auto call = unfinished_call(ledgers_, victim);
     if (!call) return false;
     const char* where =
@@ -139,14 +143,17 @@ class KilledRun {
     if (!is_at(when, victim)) return false;
     ::kill(ranks[size_t(victim)], SIGKILL);
     killed_ = ranks;
+    killed_at_ = std::filesystem::file_time_type::clock::now();
     return true;
   }
 
   Path saved_, ledgers_;
   int num_ranks_;
+  milliseconds any_time_;
   std::mt19937_64 random_;
   std::optional<Launcher> launcher_;
   std::vector<pid_t> killed_;
+  std::filesystem::file_time_type killed_at_ = std::filesystem::file_time_type::min();
 };
 
 struct Layout {
@@ -164,10 +171,15 @@ TEST_P(KilledRanks, LoseNothing) {
   const std::string arguments =
       str_cat("--nproc ", layout.ranks, " --max-restarts 1000 pretrain", kSmallRun,
               " --train-iters ", iterations, " --use-megatron-fsdp ", layout.flags);
+  const auto began = std::chrono::steady_clock::now();
   Launcher undisturbed(str_cat(arguments, " --save ", (folder / "undisturbed").string()),
                        folder / "log-undisturbed");
   ASSERT_EQ(undisturbed.wait(), 0) << undisturbed.said();
-  KilledRun run(arguments, layout.ranks, folder.path(), /*seed=*/uint64_t(layout.ranks));
+  // A quarter of what a kill may use up, whatever the machine's speed is.
+  const auto whole =
+      std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - began);
+  KilledRun run(arguments, layout.ranks, folder.path(),
+                std::max(milliseconds(1), whole / (4 * (kills + 1))));
   int64_t saved = 0;
   for (int64_t i = 0; i < kills; ++i) {
     SCOPED_TRACE(str_cat("kill ", i));

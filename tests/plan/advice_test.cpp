@@ -57,21 +57,34 @@ TEST(Advice, WhereARemedySufficesTheyAreNotTriedTogether) {
   EXPECT_FALSE(none.back().fits);
 }
 
-TEST(Advice, LongSequencesAreRecomputedAroundTheirAttention) {
+// Bytes and added FLOPs of the trial whose flags end so.
+const Trial* trial_of(const std::vector<Trial>& trials, const std::string& end) {
+  const auto found =
+      std::ranges::find_if(trials, [&](const Trial& trial) { return trial.flags.ends_with(end); });
+  return found == trials.end() ? nullptr : &*found;
+}
+
+TEST(Advice, LongSequencesAreRecomputedAroundTheirAttentionAndInPieces) {
   RunConfig config = countable_run();
   config.train.global_batch_size = 4;
-  config.model.seq_length = config.model.max_position_embeddings = 4 * config.model.hidden_size;
+  config.model.num_layers = 2;
+  config.model.seq_length = config.model.max_position_embeddings = 8 * config.model.hidden_size;
   const RunPlan plan = plan_run(config, 4, {});
   const auto trials = try_remedies(config, plan, {.plan = {}, .device_bytes = 1});
-  const auto of = [&](const char* end) {
-    const auto found = std::ranges::find_if(
-        trials, [&](const Trial& trial) { return trial.flags.ends_with(end); });
-    EXPECT_NE(found, trials.end()) << end;
-    return found->added_flops;
-  };
-  EXPECT_LT(of("--recompute-num-layers 1 --recompute-keep-attention --mlp-chunks-for-training 2"),
-            of("--recompute-num-layers 1") + 0.1)
-      << "the MLP's forward once more, and attention's not";
+  const Trial* full = trial_of(trials, "--recompute-num-layers 1");
+  const Trial* pieces = trial_of(trials, "--mlp-chunks-for-training 2");
+  const Trial* around = trial_of(trials, "--recompute-keep-attention --mlp-chunks-for-training 2");
+  ASSERT_TRUE(full != nullptr && pieces != nullptr && around != nullptr);
+  EXPECT_LT(pieces->taken, plan.largest().memory.reserved);
+  EXPECT_LT(around->added_flops, full->added_flops - 0.02) << "attention is computed once";
+  EXPECT_THAT(trials.back().flags, Not(HasSubstr("keep-attention")))
+      << "all together is what takes least";
+  EXPECT_THAT(trials.back().flags, HasSubstr("--mlp-chunks-for-training 2"));
+  config.model.moe.num_experts = 4;
+  config.model.moe.moe_ffn_hidden_size = 128;
+  const RunPlan experts = plan_run(config, 4, {});
+  for (const Trial& trial : try_remedies(config, experts, {.plan = {}, .device_bytes = 1}))
+    EXPECT_THAT(trial.flags, Not(HasSubstr("mlp-chunks"))) << "no layer has a dense MLP";
 }
 
 TEST(Advice, WhatTheRunHasAlreadyIsNotAdvised) {

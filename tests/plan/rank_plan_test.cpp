@@ -445,6 +445,19 @@ const LayoutCase kLayouts[] = {
        experts(c, 2);
        sent_with_little_room(c);
      }},
+    {"AttentionKeptAndMlpInPieces", 4,
+     [](RunConfig& c) {
+       sequence_parallel(c);
+       recomputed(c, RecomputeMethod::uniform, 1);
+       c.train.recompute_keep_attention = true;
+       c.train.mlp_chunks_for_training = 3;
+     }},
+    {"MlpInPiecesZeroBubble", 4,
+     [](RunConfig& c) {
+       pp(c, 2);
+       c.parallel.pipeline_schedule = "zb-h1";
+       c.train.mlp_chunks_for_training = 4;
+     }},
     {"ContextParallelRing", 2, [](RunConfig& c) { cp(c, 2, {"p2p"}); }},
     {"ContextParallelRingOfFourBf16", 4,
      [](RunConfig& c) {

@@ -95,7 +95,7 @@ TEST(Session, KeepingWhatAttentionComputedChangesNoBit) {
 }
 
 TEST(Session, AnMlpInPiecesGivesTheSameGradients) {
-  // As with micro-batches of other sizes.
+  // In fp64 only the order of additions differs, as with micro-batches of other sizes.
   RunConfig whole = tiny_run();
   whole.train.fp64 = true;
   const auto a = run(whole).losses;
