@@ -4,8 +4,8 @@
 //
 //   bench_sharded_step [case] [--ranks N] [--gb-s RATE,RATE...] [--steps N]
 //
-// A rate is what a rank sends in a second, in GB; 0 is a wire that takes no time. Before anything
-// is measured on it, so that it may be tried on a laptop: --device cpu with case tiny.
+// A rate is what a rank sends in a second, in GB; 0 is a wire that takes no time. On a laptop:
+// bench_sharded_step tiny --device cpu.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -36,6 +36,18 @@ TEST(IdleFlags, SequenceParallelismIsSwitchedOffAtOneTensorParallelRank) {
   EXPECT_EQ(format_implied(two.report), "");
 }
 
+TEST(IdleFlags, PiecesOfAnMlpThatNoLayerHasAreNamed) {
+  const auto implied = [](std::vector<std::string> more) {
+    std::vector<std::string> flags = {"--train-iters", "1", "--mlp-chunks-for-training", "4"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return format_implied(parse_pretrain(small(flags)).report);
+  };
+  EXPECT_EQ(implied({}), "");
+  EXPECT_NE(implied({"--num-experts", "4", "--moe-ffn-hidden-size", "16"})
+                .find("--mlp-chunks-for-training"),
+            std::string::npos);
+}
+
 TEST(IdleFlags, AnOptimizerDoesNotHaveTheOthersFlags) {
   const ParseResult result =
       parse_pretrain(small({"--train-iters", "1", "--optimizer", "sgd", "--adam-beta1", "0.8",

@@ -66,6 +66,17 @@ TEST(RehearsalWorld, TransfersTakeTheTimeOfTheWire) {
   EXPECT_GE(took({.seconds_per_call = 0.05}), 0.05);
 }
 
+TEST(RehearsalWorld, WhatIsOnlySentTakesItsTimeToo) {
+  ThirdOfFour rank({.bytes_per_second = 2e6});
+  const Tensor in = zeros({30000}, DType::f32, test_device());  // 120,000 bytes
+  const Tensor out = zeros({0}, DType::f32, test_device());
+  const int64_t send[] = {10000, 10000, 0, 10000}, receive[] = {0, 0, 0, 0};
+  const auto start = std::chrono::steady_clock::now();
+  rank.group->all_to_all(in, send, out, receive, rank.stream);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(took.count(), 0.06);
+}
+
 TEST(RehearsalWorld, ARankOfEightTrainsAloneInTheMemoryOfItsPlan) {
   RunConfig config = countable_run();
   config.parallel.use_megatron_fsdp = true;

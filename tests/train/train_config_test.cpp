@@ -113,6 +113,8 @@ TEST(TrainConfig, FullRecomputeHasAMethodAndANumber) {
                   .empty());
   EXPECT_EQ(parse({"--train-iters", "1", "--recompute-num-layers", "2"})[0].text,
             "--recompute-num-layers 2 needs --recompute-granularity full");
+  EXPECT_EQ(parse({"--train-iters", "1", "--recompute-keep-attention"}).at(0).text,
+            "--recompute-keep-attention needs --recompute-granularity full");
   EXPECT_EQ(parse({"--train-iters", "1", "--recompute-modules", "mlp"}).size(), 1u);
 }
 
